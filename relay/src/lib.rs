@@ -1,0 +1,3 @@
+//! The coordinator's side: authenticated telemetry writes over HTTP/3 into loopback stores.
+
+pub mod gate;

@@ -1,0 +1,1 @@
+//! The runner's side: writers that deliver telemetry to the coordinator.

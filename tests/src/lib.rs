@@ -1,0 +1,1 @@
+//! Rig, end-to-end suites, demo.
