@@ -1,0 +1,168 @@
+//! The coordinator's own marker, which no runner may use.
+//!
+//! The question is what the *store* would read, and stores are more lenient than [`parse_line`]: VictoriaMetrics takes
+//! `"entity" = "miren/control"`, `foo 1 #{entity="miren/control"} 2`, names with any bytes and text that is no UTF-8.
+//! So a line that has the marker's value on it stays only if the strict grammar reads it and finds no such label. The
+//! value itself has but one spelling, since no escape yields one of its bytes.
+
+use std::borrow::Cow;
+
+use memchr::memmem;
+
+use super::parse_line;
+
+/// The value of the label `entity` by which a coordinator marks its own series.
+pub const CONTROL_ENTITY: &str = "miren/control";
+
+/// Looks for [`CONTROL_ENTITY`] in a body that arrives in chunks. Nearly every body is done with this one quick pass;
+/// only one in which it is found needs [`without_control_lines`].
+#[derive(Debug, Clone, Default)]
+pub struct ControlScan {
+    /// The end of what came before, shorter than the needle.
+    tail: Vec<u8>,
+    found: bool,
+}
+
+impl ControlScan {
+    /// A scan that has seen nothing.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Looks at the next chunk.
+    pub fn feed(&mut self, chunk: &[u8]) {
+        if self.found {
+            return;
+        }
+        let needle = CONTROL_ENTITY.as_bytes();
+        let keep = needle.len() - 1;
+        self.tail.extend_from_slice(&chunk[..chunk.len().min(keep)]);
+        self.found = memmem::find(&self.tail, needle).is_some() || memmem::find(chunk, needle).is_some();
+        if chunk.len() >= keep {
+            self.tail.clear();
+            self.tail.extend_from_slice(&chunk[chunk.len() - keep..]);
+        } else {
+            self.tail.drain(..self.tail.len().saturating_sub(keep));
+        }
+    }
+
+    /// Whether the value was on what came so far. It need not be in a label of a sample.
+    #[must_use]
+    pub const fn found(&self) -> bool {
+        self.found
+    }
+}
+
+/// The body without the lines by which its sender would speak as the coordinator, and how many those were. The body is
+/// only copied if there are any.
+#[must_use]
+pub fn without_control_lines(body: &[u8]) -> (Cow<'_, [u8]>, usize) {
+    let mut kept = Vec::new();
+    let mut copied_to = 0;
+    let mut dropped = 0;
+    let mut search_from = 0;
+    while let Some(at) = memmem::find(&body[search_from..], CONTROL_ENTITY.as_bytes()) {
+        let at = search_from + at;
+        let start = memchr::memrchr(b'\n', &body[..at]).map_or(0, |feed| feed + 1);
+        let end = memchr::memchr(b'\n', &body[at..]).map_or(body.len(), |feed| at + feed + 1);
+        search_from = end;
+        if is_control_line(&body[start..end]) {
+            kept.extend_from_slice(&body[copied_to..start]);
+            copied_to = end;
+            dropped += 1;
+        }
+    }
+    if dropped == 0 {
+        return (Cow::Borrowed(body), 0);
+    }
+    kept.extend_from_slice(&body[copied_to..]);
+    (Cow::Owned(kept), dropped)
+}
+
+/// Whether a line with the marker's value on it carries the marker, or may do so.
+fn is_control_line(line: &[u8]) -> bool {
+    match parse_line(line.strip_suffix(b"\n").unwrap_or(line)) {
+        Ok(None) => false,
+        Ok(Some(point)) => point.get("entity") == Some(CONTROL_ENTITY),
+        Err(_) => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn found(chunks: &[&[u8]]) -> bool {
+        let mut scan = ControlScan::new();
+        chunks.iter().for_each(|chunk| scan.feed(chunk));
+        scan.found()
+    }
+
+    #[test]
+    fn the_marker_is_found_however_the_body_is_cut() {
+        let body = b"up{entity=\"miren/control\"} 1\n";
+        for cut in 0..body.len() {
+            assert!(found(&[&body[..cut], &body[cut..]]), "{cut}");
+        }
+        let bytes: Vec<&[u8]> = body.chunks(1).collect();
+        assert!(found(&bytes));
+        assert!(!found(&[b"miren/contro", b"", b"L", b"miren/", b"contro"]));
+        assert!(!found(&[]));
+    }
+
+    #[test]
+    fn lines_that_speak_as_the_coordinator_are_dropped_and_no_others() {
+        for line in [
+            "up{entity=\"miren/control\"} 1",
+            "up{ entity = \"miren/control\" , a=\"b\"} 1 2\r",
+            "up{entity=\"r7\",entity=\"miren/control\"} 1",
+            // Nothing the grammar reads, but the store does.
+            "up{\"entity\"=\"miren/control\"} 1",
+            "up 1 #{entity=\"miren/control\"} 2",
+            "a.b{entity=\"miren/control\"} 1",
+            "up{entity=\"miren/control\",a=\"\\t\"} 1",
+        ] {
+            let body = format!("before 1\n{line}\nafter 2");
+            assert_eq!(without_control_lines(body.as_bytes()), (Cow::Borrowed(&b"before 1\nafter 2"[..]), 1), "{line}");
+            assert_eq!(without_control_lines(line.as_bytes()).1, 1, "{line}");
+        }
+        for line in [
+            "up{entity=\"r7\"} 1",
+            "up{entity=\"miren/control\",entity=\"r7\"} 1",
+            "up{entity=\"miren/control2\"} 1",
+            "up{other=\"miren/control\"} 1",
+            "up{a=\"entity=\\\"miren/control\\\"\"} 1",
+            "# up{entity=\"miren/control\"} 1",
+        ] {
+            let body = format!("before 1\n{line}\nafter 2\n");
+            assert!(matches!(without_control_lines(body.as_bytes()), (Cow::Borrowed(_), 0)), "{line}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_left_is_the_other_lines_untouched(
+            lines in proptest::collection::vec(
+                prop_oneof![
+                    Just("up{entity=\"miren/control\"} 1"),
+                    Just("bad.name{entity=\"miren/control\"} 1"),
+                    Just("up{x=\"miren/control\"} 1"),
+                    Just("up 1\r"),
+                    Just(""),
+                ],
+                0..20,
+            )
+        ) {
+            let body = lines.join("\n");
+            let (kept, dropped) = without_control_lines(body.as_bytes());
+            let others: Vec<&str> = lines.iter().copied().filter(|line| !line.contains("entity")).collect();
+            prop_assert_eq!(dropped, lines.len() - others.len());
+            let kept = std::str::from_utf8(&kept).unwrap();
+            let others = others.join("\n");
+            // A last line that goes leaves the line feed of the one before it.
+            prop_assert_eq!(kept.trim_end_matches('\n'), others.trim_end_matches('\n'));
+        }
+    }
+}
