@@ -1,5 +1,20 @@
 //! Who may write: the peer that the handshake proved, the token it shows, and both together as a principal.
 
+mod key_error;
+mod keys;
 mod peer;
+mod principal;
+mod public_key;
+mod registry;
+mod token_header;
+mod unique_claims;
+mod verifier;
 
+pub use key_error::{KeyError, KeyFault, KeySetError};
+pub use keys::{KeySet, MAX_JWKS_BYTES, MAX_KEYS, MAX_KID_BYTES, VerifyingKey};
 pub use peer::Peer;
+pub use principal::Principal;
+pub use public_key::{MAX_RSA_BITS, MIN_RSA_BITS, PublicKey, SignatureAlgorithm, UnknownAlgorithm};
+pub use registry::{AllRegistered, MAX_REMOVED_BYTES, RemovedRunners, RemovedRunnersError, RunnerRegistry};
+pub use token_header::workload_token;
+pub use verifier::{DEFAULT_CACHE_ENTRIES, JwtVerifier, TokenVerifier};

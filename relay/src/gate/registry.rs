@@ -1,0 +1,129 @@
+//! Which runners still belong to the cluster.
+
+use std::collections::HashSet;
+use std::path::Path;
+use std::sync::Arc;
+
+use telemetry_proto::RunnerId;
+use tokio::sync::watch;
+
+/// Says whether a runner still belongs to the cluster. Asked at every request, so that a removal takes effect at once and
+/// not when the token or the certificate ends. It must neither block nor wait.
+pub trait RunnerRegistry: Send + Sync + 'static {
+    /// Whether the runner is registered.
+    fn is_registered(&self, runner: &RunnerId) -> bool;
+}
+
+impl<R: RunnerRegistry + ?Sized> RunnerRegistry for Arc<R> {
+    fn is_registered(&self, runner: &RunnerId) -> bool {
+        (**self).is_registered(runner)
+    }
+}
+
+/// Every runner with a valid certificate is registered.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct AllRegistered;
+
+impl RunnerRegistry for AllRegistered {
+    fn is_registered(&self, _: &RunnerId) -> bool {
+        true
+    }
+}
+
+/// Every runner is registered but those of a list, which can be replaced at any time.
+#[derive(Debug, Default)]
+pub struct RemovedRunners {
+    removed: watch::Sender<Arc<HashSet<RunnerId>>>,
+}
+
+/// The largest list of removed runners that is read: 8 MiB, some 60,000 of the longest IDs.
+pub const MAX_REMOVED_BYTES: u64 = 8 * 1024 * 1024;
+
+/// Why a list of removed runners is refused. A list with one bad line is refused whole: a misspelt ID would stay in.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RemovedRunnersError {
+    /// The file can't be read.
+    #[error("the list of removed runners can't be read: {0}")]
+    Read(#[from] std::io::Error),
+    /// The file is larger than [`MAX_REMOVED_BYTES`].
+    #[error("the list of removed runners is larger than {MAX_REMOVED_BYTES} bytes")]
+    TooLarge,
+    /// These lines, counted from 1, hold no runner ID. At most [`MAX_BAD_LINES`](Self::MAX_BAD_LINES) are named.
+    #[error("no runner ID on line {}", .lines.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))]
+    Lines {
+        /// The numbers of the lines.
+        lines: Vec<usize>,
+    },
+}
+
+impl RemovedRunnersError {
+    /// How many bad lines an error names at most.
+    pub const MAX_BAD_LINES: usize = 20;
+}
+
+impl RemovedRunners {
+    /// The registry that lacks these runners.
+    #[must_use]
+    pub fn new(removed: HashSet<RunnerId>) -> Self {
+        Self { removed: watch::Sender::new(Arc::new(removed)) }
+    }
+
+    /// Replaces the list.
+    pub fn publish(&self, removed: HashSet<RunnerId>) {
+        self.removed.send_replace(Arc::new(removed));
+    }
+
+    /// The list as it is now.
+    #[must_use]
+    pub fn snapshot(&self) -> Arc<HashSet<RunnerId>> {
+        Arc::clone(&self.removed.borrow())
+    }
+
+    /// Follows the list: for whoever must end the connections of a runner when it is removed.
+    #[must_use]
+    pub fn subscribe(&self) -> watch::Receiver<Arc<HashSet<RunnerId>>> {
+        self.removed.subscribe()
+    }
+
+    /// Reads a list: one ID a line; blank lines, and what follows a `#`, are skipped.
+    ///
+    /// # Errors
+    /// [`RemovedRunnersError::Lines`] names the lines that hold something else.
+    pub fn parse(text: &str) -> Result<HashSet<RunnerId>, RemovedRunnersError> {
+        let mut removed = HashSet::new();
+        let mut lines = Vec::new();
+        for (index, line) in text.lines().enumerate() {
+            let id = line.split('#').next().unwrap_or_default().trim();
+            if id.is_empty() {
+                continue;
+            }
+            match RunnerId::new(id) {
+                Ok(runner) => drop(removed.insert(runner)),
+                Err(_) if lines.len() < RemovedRunnersError::MAX_BAD_LINES => lines.push(index + 1),
+                Err(_) => {}
+            }
+        }
+        if lines.is_empty() { Ok(removed) } else { Err(RemovedRunnersError::Lines { lines }) }
+    }
+
+    /// Reads a list from a file, in the form that [`parse`](Self::parse) takes. Blocks on the disk.
+    ///
+    /// # Errors
+    /// [`RemovedRunnersError`].
+    pub fn load(path: &Path) -> Result<HashSet<RunnerId>, RemovedRunnersError> {
+        use std::io::Read;
+        let mut text = String::new();
+        std::fs::File::open(path)?.take(MAX_REMOVED_BYTES + 1).read_to_string(&mut text)?;
+        if text.len() as u64 > MAX_REMOVED_BYTES {
+            return Err(RemovedRunnersError::TooLarge);
+        }
+        Self::parse(&text)
+    }
+}
+
+impl RunnerRegistry for RemovedRunners {
+    fn is_registered(&self, runner: &RunnerId) -> bool {
+        !self.removed.borrow().contains(runner)
+    }
+}
