@@ -9,7 +9,7 @@ use jsonwebtoken::{DecodingKey, Validation};
 use serde::Deserialize;
 
 use super::key_error::{KeyError, KeyFault, KeySetError};
-use super::public_key::{Jwk, PublicKey, SignatureAlgorithm};
+use super::public_key::{Jwk, PublicKey, SignatureAlgorithm, choose_cryptography};
 
 /// The largest JWKS document that is read: 64 KiB.
 pub const MAX_JWKS_BYTES: usize = 64 * 1024;
@@ -33,6 +33,7 @@ pub struct VerifyingKey {
 
 impl VerifyingKey {
     fn new(public: PublicKey) -> Self {
+        choose_cryptography();
         let mut signature_only = Validation::new(public.algorithm().into());
         // The claims are the contract's business, with our clock: `Claims::verify`.
         signature_only.required_spec_claims.clear();

@@ -14,6 +14,7 @@ pub use key_error::{KeyError, KeyFault, KeySetError};
 pub use keys::{KeySet, MAX_JWKS_BYTES, MAX_KEYS, MAX_KID_BYTES, VerifyingKey};
 pub use peer::Peer;
 pub use principal::Principal;
+pub(crate) use public_key::choose_cryptography;
 pub use public_key::{MAX_RSA_BITS, MIN_RSA_BITS, PublicKey, SignatureAlgorithm, UnknownAlgorithm};
 pub use registry::{AllRegistered, MAX_REMOVED_BYTES, RemovedRunners, RemovedRunnersError, RunnerRegistry};
 pub use token_header::workload_token;

@@ -160,6 +160,7 @@ impl PublicKey {
     /// Reads the `RSAPublicKey` of RFC 8017 appendix A.1.1.
     pub(crate) fn from_rsa_der(der: &[u8]) -> Result<Self, KeyFault> {
         use jsonwebtoken::jwk::{AlgorithmParameters, Jwk};
+        choose_cryptography();
         let jwk = Jwk::from_decoding_key(&DecodingKey::from_rsa_der(der), None).map_err(|_| KeyFault::NotAKey)?;
         let AlgorithmParameters::RSA(members) = jwk.algorithm else { return Err(KeyFault::NotAKey) };
         Self::rsa(&decode(&members.n, "n")?, &decode(&members.e, "e")?)
@@ -274,6 +275,12 @@ impl Jwk {
         }
         Ok(())
     }
+}
+
+/// Makes jsonwebtoken use aws-lc. It would find that out by itself, but panics where an embedder's build turns its other
+/// implementation on as well. An embedder that has chosen before us keeps its choice.
+pub(crate) fn choose_cryptography() {
+    let _ = jsonwebtoken::crypto::aws_lc::DEFAULT_PROVIDER.install_default();
 }
 
 /// SubjectPublicKeyInfo of Ed25519 up to the key (RFC 8410 section 4).

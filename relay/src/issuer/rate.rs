@@ -1,0 +1,105 @@
+//! How often a runner may ask for a token.
+
+use std::collections::HashMap;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use parking_lot::Mutex;
+use telemetry_proto::RunnerId;
+
+/// How often one runner may ask.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MintRate {
+    /// How many tokens a minute, in the long run.
+    pub per_minute: u32,
+    /// How many at once, after a rest. A runner that starts with several writers and restarts once needs a few.
+    pub burst: u32,
+}
+
+impl Default for MintRate {
+    fn default() -> Self {
+        Self { per_minute: 6, burst: 6 }
+    }
+}
+
+/// Counts each runner's requests with the generic cell rate algorithm (ITU-T I.371 annex A): one time per runner, from
+/// which both the answer and the wait follow.
+///
+/// Invariants:
+/// - a time that lies in the past says nothing and may be forgotten;
+/// - no time lies further ahead than a whole burst takes to come back, even when the clock jumps back: nobody waits longer;
+/// - at most [`MAX_RUNNERS`] times are held. A runner that finds no place is told to come back: that many runners at once are
+///   an attack or a restart of the whole cluster, and both get better with time.
+#[derive(Debug)]
+pub(super) struct MintLimiter {
+    interval_ms: u64,
+    window_ms: u64,
+    state: Mutex<State>,
+}
+
+/// How many runners are counted at the same time. One costs about 200 bytes at most.
+pub(super) const MAX_RUNNERS: usize = 64 * 1024;
+
+/// How often a full table is searched for entries to forget.
+const PURGE_EVERY_MS: u64 = 1_000;
+
+#[derive(Debug, Default)]
+struct State {
+    /// When each runner's bucket is full again, in milliseconds since 1970.
+    full_at: HashMap<RunnerId, u64>,
+    purged_at: u64,
+}
+
+impl MintLimiter {
+    pub(super) fn new(rate: MintRate) -> Self {
+        let interval_ms = 60_000_u64.div_ceil(u64::from(rate.per_minute).max(1));
+        let window_ms = interval_ms.saturating_mul(u64::from(rate.burst).max(1));
+        Self { interval_ms, window_ms, state: Mutex::default() }
+    }
+
+    /// Takes one token request of `runner` into account, or says how long to wait.
+    pub(super) fn admit(&self, runner: &RunnerId, now: SystemTime) -> Result<(), Duration> {
+        let now = millis(now);
+        let mut state = self.state.lock();
+        let full_at = state.full_at.get(runner).map_or(now, |full_at| self.bounded(*full_at, now));
+        let next = full_at + self.interval_ms;
+        let over = next.saturating_sub(now.saturating_add(self.window_ms));
+        if over > 0 {
+            return Err(Duration::from_millis(over));
+        }
+        if state.full_at.len() >= MAX_RUNNERS && !state.full_at.contains_key(runner) && !state.purge(now) {
+            return Err(Duration::from_millis(PURGE_EVERY_MS));
+        }
+        state.full_at.insert(runner.clone(), next);
+        Ok(())
+    }
+
+    /// How long `runner` has to wait before it may ask again; zero when it may ask now.
+    pub(super) fn wait(&self, runner: &RunnerId, now: SystemTime) -> Duration {
+        let now = millis(now);
+        let state = self.state.lock();
+        let Some(full_at) = state.full_at.get(runner) else { return Duration::ZERO };
+        let next = self.bounded(*full_at, now) + self.interval_ms;
+        Duration::from_millis(next.saturating_sub(now.saturating_add(self.window_ms)))
+    }
+
+    /// The time as it counts now: not in the past, and not further ahead than a whole burst.
+    fn bounded(&self, full_at: u64, now: u64) -> u64 {
+        full_at.clamp(now, now.saturating_add(self.window_ms))
+    }
+}
+
+impl State {
+    /// Forgets what says nothing any more. Whether there is room now.
+    fn purge(&mut self, now: u64) -> bool {
+        if now.abs_diff(self.purged_at) >= PURGE_EVERY_MS {
+            self.purged_at = now;
+            self.full_at.retain(|_, full_at| *full_at > now);
+        }
+        self.full_at.len() < MAX_RUNNERS
+    }
+}
+
+fn millis(time: SystemTime) -> u64 {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX / 2)
+}
