@@ -90,6 +90,7 @@ reasons! {
     RouteUnknown = "route-unknown", NOT_FOUND, Reject, "there is nothing at this path";
     MethodNotAllowed = "method-not-allowed", METHOD_NOT_ALLOWED, Reject, "this path takes another method";
     BodyTooSlow = "body-too-slow", REQUEST_TIMEOUT, Retry, "the body came too slowly";
+    BodyIncomplete = "body-incomplete", REQUEST_TIMEOUT, Retry, "the body broke off before its end";
     LengthRequired = "length-required", LENGTH_REQUIRED, Reject, "Content-Length is required";
     BodyTooLarge = "body-too-large", PAYLOAD_TOO_LARGE, Reject, "the body is larger than 32 MiB";
     DecodedTooLarge = "decoded-too-large", PAYLOAD_TOO_LARGE, Reject, "the body decompresses to more than is allowed";

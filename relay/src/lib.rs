@@ -1,4 +1,18 @@
 //! The coordinator's side: authenticated telemetry writes over HTTP/3 into loopback stores.
 
+pub mod admission;
+mod builder;
+pub mod config;
+pub mod forward;
 pub mod gate;
+pub mod intake;
 pub mod issuer;
+mod metrics;
+mod refusal;
+mod refusal_log;
+mod service;
+
+pub use builder::RelayBuilder;
+pub use metrics::RelayMetrics;
+pub use refusal::{Refusal, ResponseBody};
+pub use service::RelayService;

@@ -1,0 +1,138 @@
+//! Putting a relay together.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use telemetry_proto::{Clock, Signal, SystemClock};
+
+use crate::admission::{BodyBudget, BudgetLimits, Tenant, TenantLimits};
+use crate::forward::{Backend, BackendSettings};
+use crate::gate::{AllRegistered, RunnerRegistry, TokenVerifier};
+use crate::intake::BodyLimits;
+use crate::issuer::Issuer;
+use crate::metrics::RelayMetrics;
+use crate::refusal_log::RefusalLog;
+use crate::service::{Backends, Relay, RelayService};
+
+/// Puts a [`RelayService`] together.
+#[derive(Clone)]
+pub struct RelayBuilder {
+    verifier: Arc<dyn TokenVerifier>,
+    registry: Arc<dyn RunnerRegistry>,
+    issuer: Option<Arc<Issuer>>,
+    backends: [Option<BackendSettings>; 3],
+    tenant_limits: TenantLimits,
+    budget_limits: BudgetLimits,
+    body_limits: BodyLimits,
+    allow_unknown_length: bool,
+    metrics: RelayMetrics,
+    clock: Arc<dyn Clock>,
+}
+
+impl RelayBuilder {
+    /// Starts from who checks tokens, the one part that has no default.
+    #[must_use]
+    pub fn new(verifier: Arc<dyn TokenVerifier>) -> Self {
+        Self {
+            verifier,
+            registry: Arc::new(AllRegistered),
+            issuer: None,
+            backends: [None, None, None],
+            tenant_limits: TenantLimits::default(),
+            budget_limits: BudgetLimits::default(),
+            body_limits: BodyLimits::default(),
+            allow_unknown_length: false,
+            metrics: RelayMetrics::new(),
+            clock: Arc::new(SystemClock),
+        }
+    }
+
+    /// Where batches of `signal` go. A signal without a store is refused with `signal-disabled`.
+    #[must_use]
+    pub fn store(mut self, signal: Signal, settings: BackendSettings) -> Self {
+        self.backends[signal as usize] = Some(settings);
+        self
+    }
+
+    /// Who knows which runners are still part of the cluster. By default every certified runner is.
+    #[must_use]
+    pub fn registry(mut self, registry: Arc<dyn RunnerRegistry>) -> Self {
+        self.registry = registry;
+        self
+    }
+
+    /// Mints tokens at `POST /_identity/token`. Without one that path is a 404.
+    #[must_use]
+    pub fn issuer(mut self, issuer: Arc<Issuer>) -> Self {
+        self.issuer = Some(issuer);
+        self
+    }
+
+    /// What the one tenant may use.
+    #[must_use]
+    pub const fn tenant_limits(mut self, limits: TenantLimits) -> Self {
+        self.tenant_limits = limits;
+        self
+    }
+
+    /// The memory for bodies.
+    #[must_use]
+    pub const fn budget_limits(mut self, limits: BudgetLimits) -> Self {
+        self.budget_limits = limits;
+        self
+    }
+
+    /// Bounds of one body.
+    #[must_use]
+    pub const fn body_limits(mut self, limits: BodyLimits) -> Self {
+        self.body_limits = limits;
+        self
+    }
+
+    /// Takes writes without `Content-Length`, for writers that can't give one. Such a body reserves memory for the
+    /// largest.
+    #[must_use]
+    pub const fn allow_unknown_length(mut self, allow: bool) -> Self {
+        self.allow_unknown_length = allow;
+        self
+    }
+
+    /// Counts into these metrics.
+    #[must_use]
+    pub fn metrics(mut self, metrics: RelayMetrics) -> Self {
+        self.metrics = metrics;
+        self
+    }
+
+    /// Reads the time of day from this clock.
+    #[must_use]
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// The service.
+    #[must_use]
+    pub fn build(self) -> RelayService {
+        let [metrics, logs, traces] = self.backends;
+        let backend = |signal, settings: Option<BackendSettings>| settings.map(|s| Backend::new(signal, s));
+        RelayService::new(Relay {
+            verifier: self.verifier,
+            registry: self.registry,
+            issuer: self.issuer,
+            backends: Backends {
+                metrics: backend(Signal::Metrics, metrics),
+                logs: backend(Signal::Logs, logs),
+                traces: backend(Signal::Traces, traces),
+            },
+            tenant: Tenant::new("default", self.tenant_limits),
+            budget: BodyBudget::new(self.budget_limits),
+            body_limits: self.body_limits,
+            allow_unknown_length: self.allow_unknown_length,
+            metrics: self.metrics,
+            refusals: RefusalLog::default(),
+            clock: self.clock,
+            draining: AtomicBool::new(false),
+        })
+    }
+}

@@ -1,0 +1,324 @@
+//! The keys of the configuration file. Every key is documented here; unknown ones are refused.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use telemetry_proto::claims::{RUNNER_ID_CLAIM, RunnerBinding};
+use toml::{Table, Value};
+
+use super::{ConfigFault, ConfigFaults, EnvSource, env};
+use crate::forward::{Attribution, LogStreamFields};
+
+/// The whole file.
+#[derive(Debug, Clone)]
+pub struct ConfigFile {
+    /// `[listener]`
+    pub listener: ListenerSection,
+    /// `[tls]`
+    pub tls: TlsSection,
+    /// `[tokens]`
+    pub tokens: TokensSection,
+    /// `[issuer]`; absent where tokens are minted elsewhere.
+    pub issuer: Option<IssuerSection>,
+    /// `[runners]`
+    pub runners: RunnersSection,
+    /// `[stores.metrics]`, `[stores.logs]`
+    pub stores: StoresSection,
+    /// `[limits]`
+    pub limits: LimitsSection,
+}
+
+/// `[listener]`: where runners connect.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(default)]
+pub struct ListenerSection {
+    /// The UDP address. Default `[::]:8443`.
+    pub address: SocketAddr,
+    /// Connections at a time, all runners together. Default 10,000.
+    pub max_connections: usize,
+    /// Connections at a time of one runner. Default 16.
+    pub max_connections_per_runner: usize,
+    /// The UDP socket's buffers, in bytes each way. Default 4 MiB; the system may grant less, and the relay says so.
+    pub udp_buffer_bytes: usize,
+    /// UDP segmentation offload; off for network cards that get it wrong. Default true.
+    pub segmentation_offload: bool,
+    /// How long running requests may take after the relay is told to stop. Default 10.
+    pub drain_seconds: u64,
+}
+
+impl Default for ListenerSection {
+    fn default() -> Self {
+        Self {
+            address: SocketAddr::from(([0_u16; 8], 8443)),
+            max_connections: 10_000,
+            max_connections_per_runner: 16,
+            udp_buffer_bytes: 4 * 1024 * 1024,
+            segmentation_offload: true,
+            drain_seconds: 10,
+        }
+    }
+}
+
+/// `[tls]`: who the coordinator is, and whose certificates are accepted. All but `crls` are required.
+#[derive(Debug, Clone, Deserialize)]
+pub struct TlsSection {
+    /// The coordinator's certificate chain, PEM.
+    pub certificate: PathBuf,
+    /// Its private key, PEM.
+    pub key: PathBuf,
+    /// The cluster's CA, PEM: runners' certificates must come from it.
+    pub client_ca: PathBuf,
+    /// Revocation lists of that CA, PEM.
+    #[serde(default)]
+    pub crls: Vec<PathBuf>,
+}
+
+/// `[tokens]`: which workload tokens are accepted.
+#[derive(Debug, Clone, Deserialize)]
+pub struct TokensSection {
+    /// The exact value of `iss`. Required.
+    pub issuer: String,
+    /// Issuers of before that are still accepted.
+    #[serde(default)]
+    pub previous_issuers: Vec<String>,
+    /// Files with public keys: JWKS documents (`.json`), or PEM, whose file name without ending is the key's `kid`. Not
+    /// needed beside `[issuer]`.
+    #[serde(default)]
+    pub keys: Vec<PathBuf>,
+    /// How far clocks may differ. Default 30.
+    #[serde(default = "default_leeway_seconds")]
+    pub leeway_seconds: u64,
+    /// `required`, or `if-present` for older issuers whose tokens name no runner. Default `required`.
+    #[serde(default)]
+    pub runner_binding: RunnerBinding,
+    /// The claim that names the runner. Default `runner_id`.
+    #[serde(default = "default_runner_id_claim")]
+    pub runner_id_claim: String,
+}
+
+fn default_leeway_seconds() -> u64 {
+    telemetry_proto::limits::DEFAULT_LEEWAY.as_secs()
+}
+
+fn default_runner_id_claim() -> String {
+    RUNNER_ID_CLAIM.to_owned()
+}
+
+/// `[issuer]`: mints tokens at `POST /_identity/token`.
+#[derive(Debug, Clone, Deserialize)]
+pub struct IssuerSection {
+    /// The private key that signs, PEM (PKCS#8). Required.
+    pub signing_key: PathBuf,
+    /// Private or public keys of before, PEM: tokens signed by them are accepted until they end.
+    #[serde(default)]
+    pub previous_keys: Vec<PathBuf>,
+    /// The organisation that goes into tokens.
+    pub organization: Option<String>,
+    /// The cluster that goes into tokens.
+    pub cluster: Option<String>,
+}
+
+/// `[runners]`: who was removed.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct RunnersSection {
+    /// A file with one removed runner's ID a line; `#` starts a comment.
+    pub removed: Option<PathBuf>,
+}
+
+/// `[stores]`: where batches go. At least one is required.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct StoresSection {
+    /// VictoriaMetrics.
+    pub metrics: Option<StoreSection>,
+    /// VictoriaLogs.
+    pub logs: Option<StoreSection>,
+}
+
+/// `[stores.SIGNAL]`: one store.
+#[derive(Debug, Clone, Deserialize)]
+pub struct StoreSection {
+    /// `http://HOST:PORT[/PREFIX]` or `unix:/PATH`. Required.
+    pub url: String,
+    /// `pinned`, or `off` for installations that must keep their old series. Default `pinned`.
+    #[serde(default)]
+    pub attribution: Attribution,
+    /// Logs only: the fields that identify a stream. Default `["miren_runner", "entity", "stream"]`.
+    #[serde(default)]
+    pub stream_fields: LogStreamFields,
+    /// The store reads zstd; VictoriaMetrics 1.79.5 does not and stores garbage. Default false.
+    #[serde(default)]
+    pub zstd: bool,
+    /// How long the store may take to answer. Default 30.
+    #[serde(default = "default_store_timeout_seconds")]
+    pub timeout_seconds: u64,
+    /// Allows an address that other machines can reach. The stores have no authentication of their own: whoever reaches
+    /// their port can write, read and delete everything. Default false.
+    #[serde(default)]
+    pub allow_remote: bool,
+}
+
+fn default_store_timeout_seconds() -> u64 {
+    telemetry_proto::limits::BACKEND_TIMEOUT.as_secs()
+}
+
+/// `[limits]`: what senders may use.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(default)]
+pub struct LimitsSection {
+    /// The largest body after decompression, in bytes. Default 128 MiB.
+    pub max_decoded_bytes: u64,
+    /// Memory for the bodies of all requests, in bytes. Default 256 MiB.
+    pub body_memory_bytes: u64,
+    /// The share of it that one runner may hold, in bytes. Default 128 MiB.
+    pub body_memory_per_runner_bytes: u64,
+    /// Requests at the stores at a time, per tenant. Default 4.
+    pub tenant_in_flight: usize,
+    /// Requests that wait for one of those places. Default 256.
+    pub tenant_waiting: usize,
+    /// How long a request waits for a place or for memory. Default 10.
+    pub wait_seconds: u64,
+    /// Takes writes without `Content-Length`. Default false.
+    pub allow_unknown_length: bool,
+}
+
+impl Default for LimitsSection {
+    fn default() -> Self {
+        let budget = crate::admission::BudgetLimits::default();
+        let tenant = crate::admission::TenantLimits::default();
+        Self {
+            max_decoded_bytes: telemetry_proto::limits::MAX_DECODED_BYTES,
+            body_memory_bytes: budget.total_bytes,
+            body_memory_per_runner_bytes: budget.per_runner_bytes,
+            tenant_in_flight: tenant.max_in_flight,
+            tenant_waiting: tenant.max_waiting,
+            wait_seconds: tenant.max_wait.as_secs(),
+            allow_unknown_length: false,
+        }
+    }
+}
+
+impl ConfigFile {
+    /// Reads the text of a file, with the overrides of `env`.
+    ///
+    /// # Errors
+    /// Every unknown key, and the first fault of each section.
+    pub fn parse(text: &str, env: &dyn EnvSource) -> Result<Self, ConfigFaults> {
+        let mut faults = ConfigFaults::default();
+        let mut table: Table = toml::from_str(text).map_err(|error| {
+            ConfigFaults::one(ConfigFault::new("the file", error.to_string().trim_end(), "write it as TOML 1.0"))
+        })?;
+        env::apply(&mut table, env, &mut faults);
+        let listener = section(&mut table, "listener", &mut faults);
+        let tls = section(&mut table, "tls", &mut faults);
+        let tokens = section(&mut table, "tokens", &mut faults);
+        let issuer = match table.contains_key("issuer") {
+            true => section(&mut table, "issuer", &mut faults).map(Some),
+            false => Some(None),
+        };
+        let runners = section(&mut table, "runners", &mut faults);
+        let stores = section(&mut table, "stores", &mut faults);
+        let limits = section(&mut table, "limits", &mut faults);
+        for key in table.keys() {
+            faults.push(unknown_key(key));
+        }
+        let file = (|| {
+            Some(Self {
+                listener: listener?,
+                tls: tls?,
+                tokens: tokens?,
+                issuer: issuer?,
+                runners: runners?,
+                stores: stores?,
+                limits: limits?,
+            })
+        })();
+        faults.into_result(file)
+    }
+}
+
+/// Takes one section out of the table. A section that is not there is an empty one.
+fn section<T: DeserializeOwned>(table: &mut Table, name: &str, faults: &mut ConfigFaults) -> Option<T> {
+    let value = table.remove(name).unwrap_or_else(|| Value::Table(Table::new()));
+    let mut unknown = Vec::new();
+    let result = serde_ignored::deserialize(value, |path| unknown.push(key_path(name, &path.to_string())));
+    unknown.iter().for_each(|key| faults.push(unknown_key(key)));
+    result
+        .map_err(|error: toml::de::Error| {
+            faults.push(ConfigFault::new(format!("[{name}]"), error.to_string().trim_end(), ""));
+        })
+        .ok()
+}
+
+/// The key as the file has it: an optional section shows as `?` in the path.
+fn key_path(section: &str, path: &str) -> String {
+    let keys = path.split('.').filter(|key| *key != "?");
+    keys.fold(section.to_owned(), |path, key| format!("{path}.{key}"))
+}
+
+fn unknown_key(key: &str) -> ConfigFault {
+    ConfigFault::new(key, "unknown key", "remove it, or mind its spelling; the example configuration lists every key")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NO_ENV: &[(&str, &str); 0] = &[];
+    const GOOD: &str = r#"
+        [tls]
+        certificate = "c.pem"
+        key = "k.pem"
+        client_ca = "ca.pem"
+        [tokens]
+        issuer = "https://c.example"
+        [stores.metrics]
+        url = "http://127.0.0.1:8428"
+    "#;
+
+    #[test]
+    fn what_is_not_said_has_a_default() {
+        let file = ConfigFile::parse(GOOD, NO_ENV).unwrap();
+        assert_eq!(file.listener.address.port(), 8443);
+        assert_eq!(file.tokens.leeway_seconds, 30);
+        assert!(file.issuer.is_none() && file.stores.logs.is_none());
+    }
+
+    #[test]
+    fn lesson_2_unknown_keys_are_refused_and_all_are_named() {
+        let text = format!(
+            "{GOOD}\nurll = 'x'\n[listener]\nadress = '1.1.1.1:1'\n[limitz]\na = 1\n[limits]\ntenant_in_flight = 'four'\n"
+        );
+        let faults = ConfigFile::parse(&text, NO_ENV).unwrap_err();
+        let at: Vec<_> = faults.as_slice().iter().map(|fault| fault.at.as_str()).collect();
+        assert_eq!(at, ["listener.adress", "stores.metrics.urll", "[limits]", "limitz"]);
+    }
+
+    #[test]
+    fn a_missing_section_names_what_is_missing() {
+        let message = ConfigFile::parse("", NO_ENV).unwrap_err().to_string();
+        assert!(message.contains("[tls]: missing field `certificate`"), "{message}");
+        assert!(message.contains("[tokens]: missing field `issuer`"), "{message}");
+    }
+
+    #[test]
+    fn the_environment_overrides() {
+        let env = &[
+            ("TELEMETRY_RELAY__LISTENER__ADDRESS", "127.0.0.1:9"),
+            ("TELEMETRY_RELAY__LIMITS__TENANT_IN_FLIGHT", "7"),
+            ("TELEMETRY_RELAY__STORES__METRICS__URL", "http://127.0.0.1:1"),
+            ("TELEMETRY_RELAY__TOKENS__PREVIOUS_ISSUERS", "['a', 'b']"),
+            ("PATH", "/bin"),
+        ];
+        let file = ConfigFile::parse(GOOD, env).unwrap();
+        assert_eq!(file.listener.address.to_string(), "127.0.0.1:9");
+        assert_eq!(file.limits.tenant_in_flight, 7);
+        assert_eq!(file.stores.metrics.unwrap().url, "http://127.0.0.1:1");
+        assert_eq!(file.tokens.previous_issuers, ["a", "b"]);
+        let bad = &[("TELEMETRY_RELAY__ADDRESS", "x"), ("TELEMETRY_RELAY__LISTENER__NO", "1")];
+        assert_eq!(ConfigFile::parse(GOOD, bad).unwrap_err().as_slice().len(), 2);
+    }
+}

@@ -1,0 +1,290 @@
+//! Reading a body whole, bounded in size, in decoded size, in time and in memory.
+//!
+//! Only a complete body opens a request to a store: VictoriaMetrics keeps the earlier lines of a request that breaks off,
+//! and may take half a number at its end for a whole one.
+
+use std::io::{self, Write};
+use std::pin::pin;
+use std::time::Duration;
+
+use bytes::{Buf, Bytes};
+use http_body::Body;
+use http_body_util::BodyExt;
+use telemetry_proto::Reason;
+use telemetry_proto::exposition::ControlScan;
+use tokio::time::{Instant, timeout_at};
+
+use super::decode::Decoder;
+use super::{Encoding, WriteHead};
+use crate::admission::BodyReservation;
+
+/// Bounds of one body.
+#[derive(Debug, Clone, Copy)]
+pub struct BodyLimits {
+    /// The largest body as received, in bytes.
+    pub max_body_bytes: u64,
+    /// The largest body after decompression, in bytes.
+    pub max_decoded_bytes: u64,
+    /// How long a body may make no progress.
+    pub idle_timeout: Duration,
+    /// The average speed that a body must keep over its whole length, in bytes a second; keeps one that sends a byte at
+    /// a time from holding its memory for ever. The idle timeout is granted on top.
+    pub min_bytes_per_second: u64,
+}
+
+impl Default for BodyLimits {
+    fn default() -> Self {
+        Self {
+            max_body_bytes: telemetry_proto::limits::MAX_BODY_BYTES,
+            max_decoded_bytes: telemetry_proto::limits::MAX_DECODED_BYTES,
+            idle_timeout: telemetry_proto::limits::BODY_IDLE_TIMEOUT,
+            min_bytes_per_second: 32 * 1024,
+        }
+    }
+}
+
+/// A complete body. It gives its memory back to the budget when it is dropped.
+#[derive(Debug)]
+pub struct WholeBody {
+    chunks: Vec<Bytes>,
+    len: u64,
+    decoded_len: u64,
+    has_marker: bool,
+    _reservation: BodyReservation,
+}
+
+impl WholeBody {
+    /// The length as received, in bytes.
+    #[must_use]
+    pub const fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Whether there is nothing in it.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The length after decompression, in bytes.
+    #[must_use]
+    pub const fn decoded_len(&self) -> u64 {
+        self.decoded_len
+    }
+
+    /// Whether the bytes of the coordinator's marker occur in the decoded body. Only looked for where asked.
+    #[must_use]
+    pub const fn has_marker(&self) -> bool {
+        self.has_marker
+    }
+
+    /// The pieces, in order, as they arrived.
+    #[must_use]
+    pub fn chunks(&self) -> &[Bytes] {
+        &self.chunks
+    }
+
+    /// Decodes the body into one piece of memory, for the rare one that must be parsed.
+    ///
+    /// # Errors
+    /// [`Reason::BodyMalformed`] or [`Reason::DecodedTooLarge`].
+    pub fn decode(&self, encoding: Encoding, max_decoded_bytes: u64) -> Result<Vec<u8>, Reason> {
+        let mut decoder = Decoder::new(encoding, max_decoded_bytes, Vec::new()).map_err(|_| Reason::InternalError)?;
+        self.chunks.iter().try_for_each(|chunk| decoder.push(chunk))?;
+        decoder.finish()
+    }
+}
+
+/// Reads `body` to its end. `look_for_marker` says whether to search the decoded bytes for the coordinator's marker.
+///
+/// # Errors
+/// The reason why the body is refused; nothing of it has gone anywhere then.
+pub async fn read_whole<B>(
+    body: B,
+    head: &WriteHead,
+    limits: BodyLimits,
+    look_for_marker: bool,
+    reservation: BodyReservation,
+) -> Result<WholeBody, Reason>
+where
+    B: Body<Data = Bytes>,
+{
+    let mut body = pin!(body);
+    let max_bytes = head.content_length.unwrap_or(limits.max_body_bytes);
+    let slowest = Duration::from_secs(max_bytes / limits.min_bytes_per_second.max(1));
+    let deadline = Instant::now() + limits.idle_timeout + slowest;
+    let mut inspector = Inspector::new(head.encoding, limits.max_decoded_bytes, look_for_marker)?;
+    let mut chunks = Vec::new();
+    let mut len = 0_u64;
+    loop {
+        let patience = deadline.min(Instant::now() + limits.idle_timeout);
+        let frame = match timeout_at(patience, body.frame()).await {
+            Err(_) => return Err(Reason::BodyTooSlow),
+            Ok(None) => break,
+            Ok(Some(Err(_))) => return Err(Reason::BodyIncomplete),
+            Ok(Some(Ok(frame))) => frame,
+        };
+        // Trailers mean nothing here and are dropped.
+        let Ok(chunk) = frame.into_data() else { continue };
+        if !chunk.has_remaining() {
+            continue;
+        }
+        len += chunk.len() as u64;
+        if len > max_bytes {
+            return Err(if head.content_length.is_some() { Reason::LengthMismatch } else { Reason::BodyTooLarge });
+        }
+        inspector.push(&chunk)?;
+        chunks.push(chunk);
+    }
+    if head.content_length.is_some_and(|announced| announced != len) {
+        return Err(Reason::LengthMismatch);
+    }
+    let seen = inspector.finish()?;
+    let decoded_len = if head.encoding == Encoding::Identity { len } else { seen.bytes };
+    Ok(WholeBody { chunks, len, decoded_len, has_marker: seen.has_marker(), _reservation: reservation })
+}
+
+/// Looks at a body while it arrives, so that a bomb ends as soon as it goes off. Does nothing where nothing is to be seen.
+struct Inspector(Option<Decoder<Observer>>);
+
+impl Inspector {
+    fn new(encoding: Encoding, max_decoded_bytes: u64, look_for_marker: bool) -> Result<Self, Reason> {
+        if encoding == Encoding::Identity && !look_for_marker {
+            return Ok(Self(None));
+        }
+        let observer = Observer { scan: look_for_marker.then(ControlScan::new), bytes: 0 };
+        Decoder::new(encoding, max_decoded_bytes, observer).map(|d| Self(Some(d))).map_err(|_| Reason::InternalError)
+    }
+
+    fn push(&mut self, chunk: &[u8]) -> Result<(), Reason> {
+        self.0.as_mut().map_or(Ok(()), |decoder| decoder.push(chunk))
+    }
+
+    fn finish(self) -> Result<Observer, Reason> {
+        self.0.map_or(Ok(Observer::default()), Decoder::finish)
+    }
+}
+
+/// Where decoded bytes go: counted, past the scan if there is one, and away.
+#[derive(Default)]
+struct Observer {
+    scan: Option<ControlScan>,
+    bytes: u64,
+}
+
+impl Observer {
+    fn has_marker(&self) -> bool {
+        self.scan.as_ref().is_some_and(ControlScan::found)
+    }
+}
+
+impl Write for Observer {
+    fn write(&mut self, piece: &[u8]) -> io::Result<usize> {
+        self.bytes += piece.len() as u64;
+        if let Some(scan) = &mut self.scan {
+            scan.feed(piece);
+        }
+        Ok(piece.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use futures_util::stream;
+    use http_body::Frame;
+    use http_body_util::StreamBody;
+
+    use super::*;
+    use crate::intake::LogFields;
+    use crate::intake::decode::tests::gzip;
+
+    fn head(content_length: u64, encoding: Encoding) -> WriteHead {
+        WriteHead {
+            content_length: Some(content_length),
+            encoding,
+            operational: false,
+            log_fields: LogFields::default(),
+        }
+    }
+
+    fn body(chunks: &[&[u8]]) -> impl Body<Data = Bytes, Error = Infallible> + use<> {
+        let frames: Vec<_> = chunks.iter().map(|chunk| Ok(Frame::data(Bytes::copy_from_slice(chunk)))).collect();
+        StreamBody::new(stream::iter(frames))
+    }
+
+    async fn read(chunks: &[&[u8]], head: &WriteHead) -> Result<WholeBody, Reason> {
+        read_whole(body(chunks), head, BodyLimits::default(), true, BodyReservation::unlimited()).await
+    }
+
+    #[tokio::test]
+    async fn a_body_is_taken_only_at_its_announced_length() {
+        let whole = read(&[b"up ", b"", b"1\n"], &head(5, Encoding::Identity)).await.unwrap();
+        assert_eq!((whole.len(), whole.chunks().concat()), (5, b"up 1\n".to_vec()));
+        for wrong in [0, 4, 6] {
+            let result = read(&[b"up 1\n"], &head(wrong, Encoding::Identity)).await;
+            assert_eq!(result.unwrap_err(), Reason::LengthMismatch, "announced {wrong}");
+        }
+    }
+
+    #[tokio::test]
+    async fn the_marker_is_seen_across_chunks_and_behind_gzip() {
+        let text = b"up{entity=\"miren/control\"} 1\n";
+        for cut in 0..text.len() {
+            let (a, b) = text.split_at(cut);
+            assert!(read(&[a, b], &head(text.len() as u64, Encoding::Identity)).await.unwrap().has_marker());
+        }
+        let zipped = gzip(text);
+        let whole = read(&[&zipped], &head(zipped.len() as u64, Encoding::Gzip)).await.unwrap();
+        assert!(whole.has_marker());
+        assert_eq!(whole.decode(Encoding::Gzip, 1_000).unwrap(), text);
+        assert!(!read(&[b"up 1\n"], &head(5, Encoding::Identity)).await.unwrap().has_marker());
+    }
+
+    #[tokio::test]
+    async fn lesson_22_a_bomb_is_413() {
+        let bomb = gzip(&vec![0; 1 << 22]);
+        let limits = BodyLimits { max_decoded_bytes: 1 << 20, ..BodyLimits::default() };
+        let head = head(bomb.len() as u64, Encoding::Gzip);
+        let result = read_whole(body(&[&bomb]), &head, limits, false, BodyReservation::unlimited()).await;
+        assert_eq!(result.unwrap_err(), Reason::DecodedTooLarge);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_stalls_or_trickles_is_408() {
+        let stalled = StreamBody::new(stream::pending::<Result<Frame<Bytes>, Infallible>>());
+        let limits = BodyLimits::default();
+        let started = Instant::now();
+        let result =
+            read_whole(stalled, &head(5, Encoding::Identity), limits, false, BodyReservation::unlimited()).await;
+        assert_eq!(result.unwrap_err(), Reason::BodyTooSlow);
+        assert_eq!(started.elapsed().as_secs(), limits.idle_timeout.as_secs());
+
+        let trickle = StreamBody::new(Box::pin(stream::unfold((), |()| async {
+            tokio::time::sleep(Duration::from_secs(29)).await;
+            Some((Ok::<_, Infallible>(Frame::data(Bytes::from_static(b"x"))), ()))
+        })));
+        let result =
+            read_whole(trickle, &head(100_000, Encoding::Identity), limits, false, BodyReservation::unlimited()).await;
+        assert_eq!(result.unwrap_err(), Reason::BodyTooSlow);
+    }
+
+    #[tokio::test]
+    async fn a_body_that_breaks_off_is_kept_by_its_sender() {
+        let frames = vec![Ok(Frame::data(Bytes::from_static(b"up"))), Err("reset")];
+        let result = read_whole(
+            StreamBody::new(stream::iter(frames)),
+            &head(5, Encoding::Identity),
+            BodyLimits::default(),
+            false,
+            BodyReservation::unlimited(),
+        )
+        .await;
+        assert_eq!(result.unwrap_err(), Reason::BodyIncomplete);
+    }
+}

@@ -1,0 +1,336 @@
+//! The way of a batch through the relay. [`Relay::write`] reads like the list in the architecture document; each step is
+//! a room of its own.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, HeaderValue};
+use http::request::Parts;
+use http::{Request, Response, StatusCode};
+use http_body::Body;
+use http_body_util::{BodyExt, Limited};
+use telemetry_proto::mint::MintRequest;
+use telemetry_proto::policy::{Policy, PolicyLimits};
+use telemetry_proto::{Clock, MatchError, Reason, Route, Signal, Verdict, exposition, limits};
+use tokio::time::{Instant, timeout};
+
+use crate::admission::{BodyBudget, BodyReservation, Tenant};
+use crate::forward::{Backend, Outgoing};
+use crate::gate::{Peer, Principal, RunnerRegistry, TokenVerifier, workload_token};
+use crate::intake::{BodyLimits, HeadRules, WholeBody, WriteHead, read_whole};
+use crate::issuer::Issuer;
+use crate::metrics::RelayMetrics;
+use crate::refusal::{Refusal, ResponseBody, respond};
+use crate::refusal_log::RefusalLog;
+
+/// How long the body of a token request may take.
+const CONTROL_BODY_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The relay as a [`tower::Service`]. Every request must carry its [`Peer`] as an extension; the listener sees to that,
+/// and so must an embedder's own. Cheap to clone.
+#[derive(Clone)]
+pub struct RelayService {
+    relay: Arc<Relay>,
+}
+
+/// What the service is made of. Built by [`RelayBuilder`](crate::RelayBuilder).
+pub(crate) struct Relay {
+    pub(crate) verifier: Arc<dyn TokenVerifier>,
+    pub(crate) registry: Arc<dyn RunnerRegistry>,
+    pub(crate) issuer: Option<Arc<Issuer>>,
+    pub(crate) backends: Backends,
+    pub(crate) tenant: Arc<Tenant>,
+    pub(crate) budget: Arc<BodyBudget>,
+    pub(crate) body_limits: BodyLimits,
+    pub(crate) allow_unknown_length: bool,
+    pub(crate) metrics: RelayMetrics,
+    pub(crate) refusals: RefusalLog,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) draining: AtomicBool,
+}
+
+/// The stores, by signal. A signal without a store is one that this coordinator does not take.
+#[derive(Debug, Default)]
+pub(crate) struct Backends {
+    pub(crate) metrics: Option<Backend>,
+    pub(crate) logs: Option<Backend>,
+    pub(crate) traces: Option<Backend>,
+}
+
+impl Backends {
+    const fn get(&self, signal: Signal) -> Option<&Backend> {
+        match signal {
+            Signal::Metrics => self.metrics.as_ref(),
+            Signal::Logs => self.logs.as_ref(),
+            Signal::Traces => self.traces.as_ref(),
+        }
+    }
+
+    fn signals(&self) -> Vec<Signal> {
+        Signal::ALL.into_iter().filter(|signal| self.get(*signal).is_some()).collect()
+    }
+}
+
+impl RelayService {
+    pub(crate) fn new(relay: Relay) -> Self {
+        Self { relay: Arc::new(relay) }
+    }
+
+    /// From now on every request is refused with `draining`, a `retry`. Requests that are running go on.
+    pub fn start_draining(&self) {
+        self.relay.draining.store(true, Ordering::Release);
+    }
+
+    /// What the service counts.
+    #[must_use]
+    pub fn metrics(&self) -> &RelayMetrics {
+        &self.relay.metrics
+    }
+
+    /// The memory that bodies under way hold now, in bytes.
+    #[must_use]
+    pub fn reserved_body_bytes(&self) -> u64 {
+        self.relay.budget.reserved_bytes()
+    }
+}
+
+impl<B> tower::Service<Request<B>> for RelayService
+where
+    B: Body<Data = Bytes> + Send + 'static,
+    B::Error: Send,
+{
+    type Response = Response<ResponseBody>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let relay = Arc::clone(&self.relay);
+        Box::pin(async move { Ok(relay.serve(request).await) })
+    }
+}
+
+impl Relay {
+    async fn serve<B>(&self, request: Request<B>) -> Response<ResponseBody>
+    where
+        B: Body<Data = Bytes> + Send,
+        B::Error: Send,
+    {
+        let _running = self.metrics.running();
+        let (parts, body) = request.into_parts();
+        let Some(peer) = parts.extensions.get::<Peer>().cloned() else {
+            tracing::error!("a request came without its peer; the listener must add one");
+            return Refusal::new(Reason::InternalError).into_response();
+        };
+        let route = Route::find(&parts.method, parts.uri.path());
+        let outcome = match self.check_peer(&peer) {
+            Err(refusal) => Err(refusal),
+            Ok(()) => match route {
+                Ok(Route::Write(signal)) => self.write(signal, &peer, &parts, body).await,
+                Ok(Route::Policy) => self.policy(),
+                Ok(Route::MintToken) => self.mint(&peer, body).await,
+                Err(MatchError::NoSuchPath) => Err(Reason::RouteUnknown.into()),
+                Err(MatchError::MethodNotAllowed { allow }) => {
+                    Err(Refusal::new(Reason::MethodNotAllowed).with_allow(allow))
+                }
+            },
+        };
+        self.account(&peer, route_label(route.ok()), outcome)
+    }
+
+    /// The way of a batch, from its head to the store's acknowledgement.
+    async fn write<B>(
+        &self,
+        signal: Signal,
+        peer: &Peer,
+        parts: &Parts,
+        body: B,
+    ) -> Result<Response<ResponseBody>, Refusal>
+    where
+        B: Body<Data = Bytes>,
+    {
+        let started = Instant::now();
+        let principal = self.check_token(peer, parts, signal)?;
+        let backend = self.backends.get(signal).ok_or(Reason::SignalDisabled)?;
+        let head = WriteHead::parse(signal, parts, self.head_rules(backend))?;
+        let reservation = self.reserve(&principal, &head).await?;
+        let look_for_marker = signal == Signal::Metrics;
+        let body = read_whole(body, &head, self.body_limits, look_for_marker, reservation).await?;
+        self.metrics.received(signal, body.len());
+        let rewritten = self.without_control_lines(&principal, &head, &body).await?;
+        let permit = self.tenant.acquire().await?;
+        let len = body.len();
+        let before_store = Instant::now();
+        let outgoing = Outgoing {
+            runner: principal.runner(),
+            log_fields: &head.log_fields,
+            encoding: head.encoding,
+            body,
+            rewritten: rewritten.as_ref().map(|(bytes, _)| bytes.clone()),
+        };
+        let answer = backend.send(outgoing).await;
+        drop(permit);
+        self.metrics.took(signal, before_store - started, before_store.elapsed());
+        let status = answer?.into_status()?;
+        self.metrics.forwarded(signal, len);
+        Ok(respond(status, Verdict::Delivered, Bytes::new()))
+    }
+
+    /// The handshake's answer ages: connections are long.
+    fn check_peer(&self, peer: &Peer) -> Result<(), Refusal> {
+        peer.check_alive(self.clock.now())?;
+        if !self.registry.is_registered(peer.runner()) {
+            return Err(Reason::RunnerRemoved.into());
+        }
+        if self.draining.load(Ordering::Acquire) {
+            return Err(Refusal::new(Reason::Draining).with_retry_after(Duration::from_secs(1)));
+        }
+        Ok(())
+    }
+
+    /// The token narrows what the certificate's holder may do; both must name the same runner.
+    fn check_token(&self, peer: &Peer, parts: &Parts, signal: Signal) -> Result<Principal, Refusal> {
+        let token = workload_token(&parts.headers)?;
+        let claims = self.verifier.verify(token)?;
+        Ok(Principal::bind(peer, claims, signal)?)
+    }
+
+    fn head_rules(&self, backend: &Backend) -> HeadRules {
+        HeadRules {
+            max_body_bytes: self.body_limits.max_body_bytes,
+            allow_zstd: backend.settings().zstd,
+            allow_unknown_length: self.allow_unknown_length,
+        }
+    }
+
+    /// Memory comes before the first byte of the body: until it is there, flow control holds the sender.
+    async fn reserve(&self, principal: &Principal, head: &WriteHead) -> Result<BodyReservation, Refusal> {
+        let bytes = head.content_length.unwrap_or(self.body_limits.max_body_bytes);
+        self.budget.reserve(principal.runner(), bytes).await
+    }
+
+    /// A runner never speaks as the coordinator: lines with the coordinator's own marker are dropped. The rare body in
+    /// which the marker's bytes occur is parsed, in memory that is reserved for it; every other is left alone.
+    async fn without_control_lines(
+        &self,
+        principal: &Principal,
+        head: &WriteHead,
+        body: &WholeBody,
+    ) -> Result<Option<(Bytes, BodyReservation)>, Refusal> {
+        if !body.has_marker() {
+            return Ok(None);
+        }
+        if body.decoded_len() > self.body_limits.max_body_bytes {
+            return Err(Reason::DecodedTooLarge.into());
+        }
+        // Once decoded, once without the lines.
+        let reservation = self.budget.reserve(principal.runner(), 2 * body.decoded_len()).await?;
+        let decoded = body.decode(head.encoding, self.body_limits.max_body_bytes)?;
+        let (kept, dropped) = exposition::without_control_lines(&decoded);
+        if dropped == 0 {
+            return Ok(None);
+        }
+        self.metrics.dropped_control_lines(dropped as u64);
+        Ok(Some((Bytes::from(kept.into_owned()), reservation)))
+    }
+
+    fn policy(&self) -> Result<Response<ResponseBody>, Refusal> {
+        let zstd = [&self.backends.metrics, &self.backends.logs].into_iter().flatten().all(|b| b.settings().zstd);
+        let encodings = ["identity", "gzip"].into_iter().chain(zstd.then_some("zstd"));
+        json(&Policy {
+            signals: self.backends.signals(),
+            encodings: encodings.map(str::to_owned).collect(),
+            limits: PolicyLimits {
+                max_body_bytes: self.body_limits.max_body_bytes,
+                max_decoded_bytes: self.body_limits.max_decoded_bytes,
+            },
+            traces: None,
+            server_time: self.clock.now().into(),
+        })
+    }
+
+    async fn mint<B>(&self, peer: &Peer, body: B) -> Result<Response<ResponseBody>, Refusal>
+    where
+        B: Body<Data = Bytes> + Send,
+        B::Error: Send,
+    {
+        let issuer = self.issuer.as_ref().ok_or_else(|| {
+            Refusal::new(Reason::RouteUnknown).with_detail("this relay has no issuer; tokens are minted elsewhere")
+        })?;
+        let request: MintRequest = read_json(body).await?;
+        let response = issuer.mint(&request, peer).map_err(|reason| match reason {
+            Reason::MintRateLimited => Refusal::new(reason).with_retry_after(issuer.retry_after(peer.runner())),
+            other => Refusal::new(other),
+        })?;
+        self.metrics.minted();
+        json(&response)
+    }
+
+    /// Counts the outcome, logs a refusal, and makes the response of it.
+    fn account(
+        &self,
+        peer: &Peer,
+        route: &'static str,
+        outcome: Result<Response<ResponseBody>, Refusal>,
+    ) -> Response<ResponseBody> {
+        match outcome {
+            Ok(response) => {
+                self.metrics.count(route, Verdict::Delivered, None);
+                response
+            }
+            Err(refusal) => {
+                let reason = refusal.reason();
+                self.metrics.count(route, reason.verdict(), Some(reason));
+                self.refusals.note(peer, route, reason);
+                refusal.into_response()
+            }
+        }
+    }
+}
+
+/// The label of a route in metrics and logs.
+const fn route_label(route: Option<Route>) -> &'static str {
+    match route {
+        Some(Route::Write(signal)) => signal.as_str(),
+        Some(Route::Policy) => "policy",
+        Some(Route::MintToken) => "token",
+        None => "none",
+    }
+}
+
+async fn read_json<T, B>(body: B) -> Result<T, Refusal>
+where
+    T: serde::de::DeserializeOwned,
+    B: Body<Data = Bytes> + Send,
+    B::Error: Send,
+{
+    let max = usize::try_from(limits::MAX_CONTROL_BODY_BYTES).unwrap_or(usize::MAX);
+    let body = BodyExt::map_err(body, |_| BodyBroke);
+    match timeout(CONTROL_BODY_TIMEOUT, Limited::new(body, max).collect()).await {
+        Err(_) => Err(Reason::BodyTooSlow.into()),
+        Ok(Err(error)) if error.is::<BodyBroke>() => Err(Reason::BodyIncomplete.into()),
+        Ok(Err(_)) => Err(Reason::BodyTooLarge.into()),
+        Ok(Ok(body)) => serde_json::from_slice(&body.to_bytes()).map_err(|_| Reason::BodyMalformed.into()),
+    }
+}
+
+/// The body broke off; why is the listener's business.
+#[derive(Debug, thiserror::Error)]
+#[error("the body broke off")]
+struct BodyBroke;
+
+fn json<T: serde::Serialize>(value: &T) -> Result<Response<ResponseBody>, Refusal> {
+    let body = serde_json::to_vec(value).map_err(|_| Reason::InternalError)?;
+    let mut response = respond(StatusCode::OK, Verdict::Delivered, body);
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    Ok(response)
+}
