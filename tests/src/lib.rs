@@ -1,1 +1,11 @@
-//! Rig, end-to-end suites, demo.
+//! The rig: everything that a test of the telemetry path needs.
+//!
+//! - [`stores`]: VictoriaMetrics and VictoriaLogs as child processes, and a built-in store that speaks the same two
+//!   write paths, records what it is asked and misbehaves on demand.
+//! - [mod@suite]: a test harness in which a test says what it needs, and is reported as ignored where that is not to be had.
+
+pub mod http;
+pub mod net;
+pub mod stores;
+pub mod suite;
+pub mod wait;

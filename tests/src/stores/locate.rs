@@ -1,0 +1,83 @@
+//! Where the stores' programs are.
+
+use std::env;
+use std::path::PathBuf;
+
+/// A store that is a program of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Program {
+    /// VictoriaMetrics, single node.
+    VictoriaMetrics,
+    /// VictoriaLogs, single node.
+    VictoriaLogs,
+}
+
+/// The program is nowhere.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NotFound {
+    /// The variable names no file.
+    #[error("{variable} is set, but names no file")]
+    NoSuchFile {
+        /// The variable.
+        variable: &'static str,
+    },
+    /// None of the places has it.
+    #[error("no {name} in target/stores or on PATH, and {variable} is not set; tests/run builds it")]
+    Nowhere {
+        /// The program's file name.
+        name: &'static str,
+        /// The variable that may name it.
+        variable: &'static str,
+    },
+}
+
+impl Program {
+    /// The program's file name.
+    #[must_use]
+    pub const fn file_name(self) -> &'static str {
+        match self {
+            Self::VictoriaMetrics => "victoria-metrics",
+            Self::VictoriaLogs => "victoria-logs",
+        }
+    }
+
+    /// The environment variable that names the program's file.
+    #[must_use]
+    pub const fn variable(self) -> &'static str {
+        match self {
+            Self::VictoriaMetrics => "TELEMETRY_VICTORIA_METRICS",
+            Self::VictoriaLogs => "TELEMETRY_VICTORIA_LOGS",
+        }
+    }
+
+    /// Finds the program: where its variable says, in `stores/` of the target folder that this program runs from, then
+    /// on `PATH`.
+    ///
+    /// # Errors
+    /// [`NotFound`] says where it was looked for.
+    pub fn find(self) -> Result<PathBuf, NotFound> {
+        let (name, variable) = (self.file_name(), self.variable());
+        if let Some(path) = env::var_os(variable).filter(|value| !value.is_empty()) {
+            let path = PathBuf::from(path);
+            return if path.is_file() { Ok(path) } else { Err(NotFound::NoSuchFile { variable }) };
+        }
+        built()
+            .chain(on_path())
+            .map(|folder| folder.join(name))
+            .find(|path| path.is_file())
+            .ok_or(NotFound::Nowhere { name, variable })
+    }
+}
+
+/// `target/stores`, seen from `target/PROFILE/program` or `target/PROFILE/deps/program`: wherever cargo's target folder is.
+fn built() -> impl Iterator<Item = PathBuf> {
+    let program = env::current_exe().unwrap_or_default();
+    let above: Vec<PathBuf> = program.ancestors().skip(2).take(3).map(|folder| folder.join("stores")).collect();
+    above.into_iter()
+}
+
+fn on_path() -> impl Iterator<Item = PathBuf> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let folders: Vec<PathBuf> = env::split_paths(&path).collect();
+    folders.into_iter()
+}

@@ -1,0 +1,191 @@
+//! Stores that a relay can write to, and that say what they have stored.
+
+mod builtin;
+mod locate;
+mod process;
+mod real;
+mod record;
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::StatusCode;
+
+use crate::http::HttpError;
+use crate::wait::{self, TimedOut};
+
+pub use builtin::{BuiltInStore, Cut, Fault, RecordedRequest};
+pub use locate::{NotFound, Program};
+pub use process::ProcessError;
+pub use real::RealStore;
+pub use record::{LogLine, Sample};
+
+/// How long a store may take to show what was written.
+const VISIBLE_WITHIN: Duration = Duration::from_secs(20);
+
+/// A store, read in the same way whatever stands behind it.
+#[derive(Debug)]
+pub enum Store {
+    /// VictoriaMetrics or VictoriaLogs, as a child process.
+    Real(Box<RealStore>),
+    /// The built-in store, in this process.
+    BuiltIn(BuiltInStore),
+}
+
+/// A store can't be found, started or read.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// Its program is nowhere.
+    #[error(transparent)]
+    NotFound(#[from] NotFound),
+    /// Its process does not do as it should.
+    #[error(transparent)]
+    Process(#[from] ProcessError),
+    /// The built-in store can't listen.
+    #[error("the built-in store can't listen")]
+    Listen(#[from] std::io::Error),
+    /// There is no whole answer.
+    #[error("the store can't be asked: {0}")]
+    Http(String),
+    /// The answer has another status than 200.
+    #[error("the store answered {0}")]
+    Status(StatusCode),
+    /// The answer is not what the store documents.
+    #[error("the store's answer can't be read")]
+    Answer(#[source] serde_json::Error),
+    /// What was waited for is not there.
+    #[error(transparent)]
+    TimedOut(#[from] TimedOut),
+}
+
+impl From<HttpError> for StoreError {
+    fn from(error: HttpError) -> Self {
+        Self::Http(error.to_string())
+    }
+}
+
+impl Store {
+    /// Starts the real store.
+    ///
+    /// # Errors
+    /// The program is nowhere, or does not answer in time.
+    pub async fn real(program: Program) -> Result<Self, StoreError> {
+        Ok(Self::Real(Box::new(RealStore::start(program).await?)))
+    }
+
+    /// Starts a built-in store.
+    ///
+    /// # Errors
+    /// There is no port for it.
+    pub async fn built_in() -> Result<Self, StoreError> {
+        Ok(Self::BuiltIn(BuiltInStore::start().await?))
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        match self {
+            Self::Real(store) => store.address(),
+            Self::BuiltIn(store) => store.address(),
+        }
+    }
+
+    /// The samples that it has stored, in no particular order.
+    ///
+    /// # Errors
+    /// It can't be read.
+    pub async fn samples(&self) -> Result<Vec<Sample>, StoreError> {
+        match self {
+            Self::Real(store) => store.samples().await,
+            Self::BuiltIn(store) => Ok(store.samples()),
+        }
+    }
+
+    /// The log lines that it has stored, in no particular order.
+    ///
+    /// # Errors
+    /// It can't be read.
+    pub async fn log_lines(&self) -> Result<Vec<LogLine>, StoreError> {
+        match self {
+            Self::Real(store) => store.log_lines().await,
+            Self::BuiltIn(store) => Ok(store.log_lines()),
+        }
+    }
+
+    /// The samples, as soon as there are at least `count` of them.
+    ///
+    /// # Errors
+    /// It can't be read, or there are fewer in the end.
+    pub async fn wait_for_samples(&self, count: usize) -> Result<Vec<Sample>, StoreError> {
+        wait_for_count(format!("{count} samples"), count, async || self.samples().await).await
+    }
+
+    /// The log lines, as soon as there are at least `count` of them.
+    ///
+    /// # Errors
+    /// It can't be read, or there are fewer in the end.
+    pub async fn wait_for_log_lines(&self, count: usize) -> Result<Vec<LogLine>, StoreError> {
+        wait_for_count(format!("{count} log lines"), count, async || self.log_lines().await).await
+    }
+
+    /// The store's page of metrics about itself, as exposition text.
+    ///
+    /// # Errors
+    /// It can't be read.
+    pub async fn own_metrics(&self) -> Result<Bytes, StoreError> {
+        match self {
+            Self::Real(store) => store.own_metrics().await,
+            Self::BuiltIn(store) => Ok(store.own_metrics()),
+        }
+    }
+
+    /// Crashes it; its port is closed from now on.
+    ///
+    /// # Errors
+    /// The process can't be ended.
+    pub async fn kill(&self) -> Result<(), StoreError> {
+        match self {
+            Self::Real(store) => Ok(store.kill().await?),
+            Self::BuiltIn(store) => {
+                store.kill().await;
+                Ok(())
+            }
+        }
+    }
+
+    /// Ends it in good order, so that it has everything when it is started again.
+    ///
+    /// # Errors
+    /// The process does not end in time.
+    pub async fn stop(&self) -> Result<(), StoreError> {
+        match self {
+            Self::Real(store) => Ok(store.stop().await?),
+            Self::BuiltIn(_) => self.kill().await,
+        }
+    }
+
+    /// Starts it again on the same port and data, and waits until it answers.
+    ///
+    /// # Errors
+    /// It does not answer in time.
+    pub async fn restart(&self) -> Result<(), StoreError> {
+        match self {
+            Self::Real(store) => Ok(store.restart().await?),
+            Self::BuiltIn(store) => Ok(store.restart().await?),
+        }
+    }
+}
+
+async fn wait_for_count<T>(
+    what: String,
+    count: usize,
+    read: impl AsyncFn() -> Result<Vec<T>, StoreError>,
+) -> Result<Vec<T>, StoreError> {
+    let found = wait::until(what, VISIBLE_WITHIN, async || match read().await {
+        Ok(found) if found.len() >= count => Ok(found),
+        Ok(found) => Err(format!("{} of them", found.len())),
+        Err(error) => Err(error.to_string()),
+    });
+    Ok(found.await?)
+}

@@ -1,0 +1,156 @@
+//! VictoriaMetrics and VictoriaLogs themselves.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use bytes::Bytes;
+use http::StatusCode;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use super::process::{ProcessError, StoreProcess};
+use super::{LogLine, Program, Sample, StoreError};
+use crate::http::HttpClient;
+
+/// Every sample of every series of any time, without deduplication: what is stored twice is shown twice.
+const EXPORT: &str = "/api/v1/export?reduce_mem_usage=1&start=0&end=4102444800&match%5B%5D=%7B__name__!%3D%22%22%7D";
+const QUERY_ALL_LOGS: &str = "/select/logsql/query?query=*";
+const FLUSH: &str = "/internal/force_flush";
+
+/// A store of our own, on loopback, with its data in a temporary folder. Killed when dropped.
+#[derive(Debug)]
+pub struct RealStore {
+    process: StoreProcess,
+    http: HttpClient,
+}
+
+impl RealStore {
+    /// Finds the program and starts it.
+    ///
+    /// # Errors
+    /// The program is nowhere, or does not answer in time.
+    pub async fn start(program: Program) -> Result<Self, StoreError> {
+        let process = StoreProcess::start(program.find()?, flags(program)).await?;
+        let http = HttpClient::new(process.address());
+        Ok(Self { process, http })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub const fn address(&self) -> SocketAddr {
+        self.process.address()
+    }
+
+    /// The file that its own log goes to.
+    #[must_use]
+    pub fn log_file(&self) -> PathBuf {
+        self.process.log_file()
+    }
+
+    /// All that VictoriaMetrics has stored.
+    ///
+    /// # Errors
+    /// It does not answer, or not as expected.
+    pub async fn samples(&self) -> Result<Vec<Sample>, StoreError> {
+        self.get(FLUSH).await?;
+        let series: Vec<ExportedSeries> = json_lines(&self.get(EXPORT).await?)?;
+        Ok(series.into_iter().flat_map(ExportedSeries::into_samples).collect())
+    }
+
+    /// All that VictoriaLogs has stored.
+    ///
+    /// # Errors
+    /// It does not answer, or not as expected.
+    pub async fn log_lines(&self) -> Result<Vec<LogLine>, StoreError> {
+        self.get(FLUSH).await?;
+        let lines = json_lines(&self.get(QUERY_ALL_LOGS).await?)?;
+        Ok(lines.into_iter().map(LogLine::from_fields).collect())
+    }
+
+    /// The store's page of metrics about itself, as text.
+    ///
+    /// # Errors
+    /// It does not answer.
+    pub async fn own_metrics(&self) -> Result<Bytes, StoreError> {
+        self.get("/metrics").await
+    }
+
+    /// Crashes it (SIGKILL). What it acknowledged in the last seconds and holds in memory only is lost.
+    ///
+    /// # Errors
+    /// The process can't be ended.
+    pub async fn kill(&self) -> Result<(), ProcessError> {
+        self.process.kill().await
+    }
+
+    /// Ends it in good order (SIGTERM): it saves everything first.
+    ///
+    /// # Errors
+    /// The process does not end in time.
+    pub async fn stop(&self) -> Result<(), ProcessError> {
+        self.process.stop().await
+    }
+
+    /// Starts it again on the same port and data, and waits until it answers.
+    ///
+    /// # Errors
+    /// It does not answer in time.
+    pub async fn restart(&self) -> Result<(), ProcessError> {
+        self.process.restart().await
+    }
+
+    async fn get(&self, path_and_query: &str) -> Result<Bytes, StoreError> {
+        match self.http.get(path_and_query).await? {
+            (StatusCode::OK, body) => Ok(body),
+            (status, _) => Err(StoreError::Status(status)),
+        }
+    }
+}
+
+/// Data of any age is kept and visible at once; memory stays small.
+const fn flags(program: Program) -> &'static [&'static str] {
+    match program {
+        Program::VictoriaMetrics => {
+            &["-retentionPeriod=100y", "-memory.allowedBytes=64MiB", "-search.latencyOffset=0s"]
+        }
+        Program::VictoriaLogs => &["-retentionPeriod=100y", "-memory.allowedBytes=64MiB"],
+    }
+}
+
+fn json_lines<T: DeserializeOwned>(body: &[u8]) -> Result<Vec<T>, StoreError> {
+    let lines = serde_json::Deserializer::from_slice(body).into_iter();
+    lines.collect::<Result<_, _>>().map_err(StoreError::Answer)
+}
+
+/// A line of `/api/v1/export`.
+#[derive(Deserialize)]
+struct ExportedSeries {
+    metric: BTreeMap<String, String>,
+    values: Vec<ExportedValue>,
+    timestamps: Vec<i64>,
+}
+
+/// JSON has no infinities; VictoriaMetrics writes them as words, and stores no NaN.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum ExportedValue {
+    Number(f64),
+    Word(String),
+}
+
+impl ExportedSeries {
+    fn into_samples(self) -> impl Iterator<Item = Sample> {
+        let Self { metric: mut labels, values, timestamps } = self;
+        let name = labels.remove("__name__").unwrap_or_default();
+        values.into_iter().zip(timestamps).map(move |(value, timestamp_ms)| Sample {
+            name: name.clone(),
+            labels: labels.clone(),
+            value: match value {
+                ExportedValue::Number(number) => number,
+                ExportedValue::Word(word) => word.parse().unwrap_or(f64::NAN),
+            },
+            timestamp_ms,
+        })
+    }
+}
