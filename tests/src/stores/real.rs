@@ -131,7 +131,7 @@ struct ExportedSeries {
     timestamps: Vec<i64>,
 }
 
-/// JSON has no infinities; VictoriaMetrics writes them as words, and stores no NaN.
+/// JSON has no infinities; VictoriaMetrics writes them as words (version 1.79 writes no valid JSON), and stores no NaN.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum ExportedValue {
