@@ -123,11 +123,7 @@ pub fn looks_like_runner(leaf: &CertificateDer<'_>) -> bool {
             _ => false,
         })
     });
-    by_uri
-        || certificate
-            .subject()
-            .iter_common_name()
-            .any(|name| starts_with_ignore_case(name.as_slice(), COMMON_NAME_PREFIX))
+    by_uri || certificate.subject().iter_common_name().any(|name| hints_at_runner(name.as_slice()))
 }
 
 /// SHA-256 of the certificate's DER.
@@ -193,6 +189,12 @@ fn organization(certificate: &X509Certificate<'_>) -> Result<Option<String>, Ide
         (Some(one), None) => Ok(Some(parse::plain_text(one).ok_or(IdentityError::BadText)?.to_owned())),
         _ => Ok(None),
     }
+}
+
+/// Without zero octets, text of two and four octets a character reads like ASCII.
+fn hints_at_runner(common_name: &[u8]) -> bool {
+    let ascii: Vec<u8> = common_name.iter().copied().filter(|octet| *octet != 0).collect();
+    starts_with_ignore_case(&ascii, COMMON_NAME_PREFIX)
 }
 
 fn starts_with_ignore_case(text: &[u8], prefix: &str) -> bool {

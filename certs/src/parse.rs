@@ -5,9 +5,8 @@ use std::net::IpAddr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use x509_parser::certificate::X509Certificate;
-use x509_parser::prelude::FromDer;
 use x509_parser::time::ASN1Time;
-use x509_parser::x509::{AttributeTypeAndValue, X509Name};
+use x509_parser::x509::AttributeTypeAndValue;
 
 /// Parses a certificate; `None` when it is not one, or something follows it.
 pub(crate) fn certificate(der: &[u8]) -> Option<X509Certificate<'_>> {
@@ -26,11 +25,6 @@ pub(crate) fn is_authority(certificate: &X509Certificate<'_>) -> Option<bool> {
 /// An attribute's text, if it is UTF-8 and without control characters.
 pub(crate) fn plain_text<'a>(attribute: &AttributeTypeAndValue<'a>) -> Option<&'a str> {
     attribute.as_str().ok().filter(|text| !text.chars().any(char::is_control))
-}
-
-/// A distinguished name as text for people, from its DER.
-pub(crate) fn name_text(der: &[u8]) -> String {
-    X509Name::from_der(der).map_or_else(|_| "(unreadable)".to_owned(), |(_, name)| printable(&name.to_string()))
 }
 
 /// Text from a certificate made fit for a terminal and a log line: control characters are escaped.

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rustls::RootCertStore;
+use rustls_pki_types::CertificateDer;
 
 use crate::load::{self, LoadError, LoadFault, Origin};
 use crate::parse;
@@ -14,6 +15,7 @@ use crate::parse;
 #[derive(Clone)]
 pub struct Roots {
     store: Arc<RootCertStore>,
+    certificates: Arc<[CertificateDer<'static>]>,
 }
 
 impl Roots {
@@ -40,16 +42,23 @@ impl Roots {
         &self.store
     }
 
+    /// The roots' certificates.
+    #[must_use]
+    pub fn certificates(&self) -> &[CertificateDer<'static>] {
+        &self.certificates
+    }
+
     fn from_origin(origin: &Origin, pem: &[u8]) -> Result<Self, LoadError> {
         let mut store = RootCertStore::empty();
-        for (index, der) in load::certificates(origin, pem)?.into_iter().enumerate() {
+        let certificates = load::certificates(origin, pem)?;
+        for (index, der) in certificates.iter().enumerate() {
             let number = index + 1;
-            if parse::certificate(&der).as_ref().and_then(parse::is_authority) != Some(true) {
+            if parse::certificate(der).as_ref().and_then(parse::is_authority) != Some(true) {
                 return Err(LoadError::new(origin, LoadFault::NotAuthority { number }));
             }
-            store.add(der).map_err(|_| LoadError::new(origin, LoadFault::BadCertificate { number }))?;
+            store.add(der.clone()).map_err(|_| LoadError::new(origin, LoadFault::BadCertificate { number }))?;
         }
-        Ok(Self { store: Arc::new(store) })
+        Ok(Self { store: Arc::new(store), certificates: certificates.into() })
     }
 }
 

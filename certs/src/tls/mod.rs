@@ -15,6 +15,8 @@ use rustls::server::{NoServerSessionStorage, VerifierBuilderError, WebPkiClientV
 use rustls::version::TLS13;
 use rustls::{ClientConfig, ServerConfig};
 use rustls_pki_types::CertificateRevocationListDer;
+use x509_parser::certificate::X509Certificate;
+use x509_parser::revocation_list::CertificateRevocationList;
 
 use crate::credentials::Credentials;
 use crate::crl;
@@ -53,8 +55,8 @@ pub struct ClientTls<'a> {
 pub enum TlsError {
     /// A root has no revocation list while others have one, so that none of its certificates would be accepted.
     #[error(
-        "there are revocation lists, but none is issued by the root {root}: all of its certificates would be refused; \
-         issue a list (an empty one will do) or remove the root"
+        "there are revocation lists, but none is issued and signed by the root {root}: all of its certificates would \
+         be refused; issue a list (an empty one will do) or remove the root"
     )]
     RootWithoutCrl {
         /// The root's subject.
@@ -148,15 +150,26 @@ fn check_coverage(roots: &Roots, crls: &[CertificateRevocationListDer<'static>])
     if crls.is_empty() {
         return Ok(());
     }
-    let mut issuers = Vec::with_capacity(crls.len());
-    for der in crls {
-        let list = crl::parse(der).ok_or_else(|| TlsError::BadCrl("it cannot be read".to_owned()))?;
-        issuers.push(list.issuer().as_raw().to_vec());
+    let lists = crls
+        .iter()
+        .map(|der| crl::parse(der).ok_or_else(|| TlsError::BadCrl("it cannot be read".to_owned())))
+        .collect::<Result<Vec<_>, _>>()?;
+    for root in roots.certificates().iter().filter_map(|der| parse::certificate(der)) {
+        if !lists.iter().any(|list| is_signed_by(list, &root)) {
+            return Err(TlsError::RootWithoutCrl { root: parse::printable(&root.subject().to_string()) });
+        }
     }
-    match roots.store().subjects().iter().find(|subject| !issuers.iter().any(|issuer| issuer == subject.as_ref())) {
-        Some(subject) => Err(TlsError::RootWithoutCrl { root: parse::name_text(subject.as_ref()) }),
-        None => Ok(()),
-    }
+    Ok(())
+}
+
+/// Whether the list carries this issuer's name and signature. Which algorithm it claims to be signed with does not
+/// matter here; the WebPKI looks at that in each handshake.
+fn is_signed_by(list: &CertificateRevocationList<'_>, issuer: &X509Certificate<'_>) -> bool {
+    let key = &issuer.public_key().subject_public_key.data;
+    list.issuer().as_raw() == issuer.subject().as_raw()
+        && provider().signature_verification_algorithms.all.iter().any(|algorithm| {
+            algorithm.verify_signature(key, list.tbs_cert_list.as_ref(), &list.signature_value.data).is_ok()
+        })
 }
 
 fn owned(alpn: &[&[u8]]) -> Vec<Vec<u8>> {
