@@ -212,7 +212,8 @@ fn nothing_older_than_tls_1_3_is_spoken() {
         .unwrap()
         .with_root_certificates(Arc::clone(roots(&authority).store()))
         .with_no_client_auth();
-    assert!(shake(&with_alpn(old_client), &server(&authority), COORDINATOR).server.is_err());
+    let refused = shake(&with_alpn(old_client), &server(&authority), COORDINATOR).server;
+    assert!(matches!(refused, Err(Error::PeerIncompatible(_))), "{refused:?}");
 
     let issued = Leaf::coordinator(COORDINATOR).issued_by(&authority);
     let chain = credentials(&issued).chain().to_vec();
@@ -225,7 +226,7 @@ fn nothing_older_than_tls_1_3_is_spoken() {
         .unwrap();
     let outcome =
         shake(&client(&Leaf::runner("r7").issued_by(&authority), &authority), &Arc::new(old_server), COORDINATOR);
-    assert!(outcome.client.is_err());
+    assert!(matches!(outcome.server, Err(Error::PeerIncompatible(_))), "{:?}", outcome.server);
 }
 
 #[test]
