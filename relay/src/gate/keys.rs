@@ -226,3 +226,159 @@ fn usable_kid(kid: &str) -> Option<String> {
     let usable = (1..=MAX_KID_BYTES).contains(&kid.len()) && kid.bytes().all(|byte| byte.is_ascii_graphic());
     usable.then(|| kid.to_owned())
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::issuer::SigningKey;
+
+    const X: &str = "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo";
+    // RFC 7515 appendix A.3.1.
+    const P256_X: &str = "f83OJ3D2xF1Bg8vub9tLe1gHMzV76e8Tus9uPHvRVEU";
+    const P256_Y: &str = "x_FEzRu9m36HLN_tue659LNpXW6pCyStikYjKIWI5a0";
+
+    fn ed() -> Value {
+        json!({ "kty": "OKP", "crv": "Ed25519", "kid": "k1", "x": X })
+    }
+
+    fn ec() -> Value {
+        json!({ "kty": "EC", "crv": "P-256", "kid": "k2", "x": P256_X, "y": P256_Y })
+    }
+
+    fn read(keys: &[Value]) -> Result<KeySet, KeySetError> {
+        KeySet::from_jwks(json!({ "keys": keys, "more": 1 }).to_string().as_bytes())
+    }
+
+    fn fault(key: Value) -> (Option<String>, KeyFault) {
+        match read(&[key]) {
+            Err(KeySetError::Keys(mut errors)) => {
+                let error = errors.remove(0);
+                (error.kid, error.fault)
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn each_key_is_pinned_to_the_algorithm_of_its_type() {
+        let set = read(&[ed(), ec()]).unwrap();
+        assert_eq!(set.get("k1").unwrap().algorithm(), SignatureAlgorithm::EdDsa);
+        assert_eq!(set.get("k2").unwrap().algorithm(), SignatureAlgorithm::Es256);
+        assert_eq!(set.get("k2").unwrap().signature_only().algorithms, [jsonwebtoken::Algorithm::ES256]);
+        assert!(set.get("k3").is_none());
+    }
+
+    #[test]
+    fn a_refused_key_is_named_with_its_fault() {
+        let with = |mut key: Value, name: &str, value: Value| {
+            key[name] = value;
+            fault(key)
+        };
+        let of_k1 = |fault| (Some("k1".to_owned()), fault);
+        let of_k2 = |fault| (Some("k2".to_owned()), fault);
+        assert_eq!(with(ed(), "d", json!("AAAA")), of_k1(KeyFault::Private));
+        assert_eq!(with(ed(), "k", json!("AAAA")), of_k1(KeyFault::Symmetric));
+        assert_eq!(
+            fault(json!({ "kty": "oct", "kid": "s", "k": "AAAA" })),
+            (Some("s".to_owned()), KeyFault::Symmetric)
+        );
+        assert_eq!(with(ed(), "use", json!("enc")), of_k1(KeyFault::NotForSignatures));
+        assert_eq!(with(ed(), "key_ops", json!(["sign"])), of_k1(KeyFault::NotForSignatures));
+        assert_eq!(with(ed(), "crv", json!("Ed448")), of_k1(KeyFault::UnsupportedCurve));
+        assert_eq!(with(ed(), "crv", Value::Null), of_k1(KeyFault::UnsupportedCurve));
+        assert_eq!(with(ec(), "crv", json!("P-384")), of_k2(KeyFault::UnsupportedCurve));
+        assert_eq!(with(ec(), "crv", json!("secp256k1")), of_k2(KeyFault::UnsupportedCurve));
+        assert_eq!(with(ed(), "kty", json!("AKP")), of_k1(KeyFault::UnsupportedType));
+        assert_eq!(with(ed(), "kty", Value::Null), of_k1(KeyFault::UnsupportedType));
+        for alg in ["ES256", "HS256", "none", "RS256", ""] {
+            let fits = SignatureAlgorithm::EdDsa;
+            assert_eq!(with(ed(), "alg", json!(alg)), of_k1(KeyFault::AlgorithmMismatch { fits }));
+        }
+        assert_eq!(with(ed(), "x", json!("AAAA")), of_k1(KeyFault::Member("x")));
+        assert_eq!(with(ed(), "x", json!(format!("{X}="))), of_k1(KeyFault::Member("x")));
+        assert_eq!(with(ed(), "x", Value::Null), of_k1(KeyFault::Member("x")));
+        assert_eq!(with(ec(), "y", json!(P256_X)), of_k2(KeyFault::NotAKey), "off the curve");
+        assert_eq!(with(ed(), "kid", Value::Null), (None, KeyFault::MissingKid));
+        for kid in [String::new(), "a b".to_owned(), "ä".to_owned(), "k".repeat(MAX_KID_BYTES + 1)] {
+            assert_eq!(with(ed(), "kid", json!(kid)), (None, KeyFault::BadKid));
+        }
+        assert_eq!(with(ed(), "kid", json!(7)), (None, KeyFault::NotAJwk));
+        assert_eq!(fault(json!("k1")), (None, KeyFault::NotAJwk));
+        assert!(
+            read(&[{
+                let mut key = ed();
+                (key["alg"], key["use"], key["key_ops"]) = (json!("EdDSA"), json!("sig"), json!(["verify"]));
+                key
+            }])
+            .is_ok()
+        );
+    }
+
+    #[test]
+    fn all_that_is_wrong_is_said_and_nothing_is_taken() {
+        let mut private = ec();
+        private["d"] = json!("AAAA");
+        let error = read(&[ed(), ed(), private, json!({ "kty": "oct", "k": "AAAA" })]).unwrap_err();
+        let text = error.to_string();
+        for part in [
+            "key \"k1\": another key has the same kid",
+            "key \"k2\": it is a private key",
+            "key at index 3: it is a symmetric",
+        ] {
+            assert!(text.contains(part), "{text}");
+        }
+        assert!(!text.contains("AAAA"), "{text}");
+    }
+
+    #[test]
+    fn a_document_is_bounded_and_must_hold_a_key() {
+        let padding = "x".repeat(MAX_JWKS_BYTES);
+        let large = json!({ "keys": [ed()], "padding": padding }).to_string();
+        assert_eq!(KeySet::from_jwks(large.as_bytes()).unwrap_err(), KeySetError::TooLarge { bytes: large.len() });
+        let many: Vec<_> =
+            (0..=MAX_KEYS).map(|i| json!({ "kty": "OKP", "crv": "Ed25519", "kid": i.to_string(), "x": X })).collect();
+        assert_eq!(read(&many).unwrap_err(), KeySetError::TooManyKeys { keys: MAX_KEYS + 1 });
+        assert_eq!(read(&many[1..]).unwrap().len(), MAX_KEYS);
+        assert_eq!(read(&[]).unwrap_err(), KeySetError::NoKeys);
+        for document in ["", "[]", "{}", "null", r#"{"keys":{}}"#, r#"{"keys":[}"#, "\u{0}"] {
+            assert_eq!(KeySet::from_jwks(document.as_bytes()).unwrap_err(), KeySetError::NotAKeySet, "{document}");
+        }
+        assert_eq!(KeySet::from_jwks(&[0xff; 100]).unwrap_err(), KeySetError::NotAKeySet);
+        assert_eq!(KeySet::from_jwks("[".repeat(60_000).as_bytes()).unwrap_err(), KeySetError::NotAKeySet);
+    }
+
+    #[test]
+    fn a_set_survives_its_own_document_without_private_members() {
+        let keys: Vec<_> = SignatureAlgorithm::ALL.into_iter().map(|alg| SigningKey::generate(alg).unwrap()).collect();
+        let set = keys.iter().fold(KeySet::default(), |set, key| {
+            set.merge(&KeySet::of(key.kid(), key.public().clone()).unwrap()).unwrap()
+        });
+        let document = set.to_jwks();
+        let again = KeySet::from_jwks(document.as_bytes()).unwrap();
+        assert_eq!(again.len(), 3);
+        for (kid, key) in set.iter() {
+            assert_eq!(again.get(kid).unwrap().public(), key.public());
+        }
+        let document: Value = serde_json::from_str(&document).unwrap();
+        for jwk in document["keys"].as_array().unwrap() {
+            for private in ["d", "p", "q", "dp", "dq", "qi", "k"] {
+                assert!(jwk.get(private).is_none(), "{private}");
+            }
+        }
+    }
+
+    #[test]
+    fn sets_merge_unless_a_kid_stands_for_two_keys() {
+        let (one, two) = (read(&[ed()]).unwrap(), read(&[ec()]).unwrap());
+        let both = one.merge(&two).unwrap();
+        assert_eq!((both.len(), both.merge(&one).unwrap().len()), (2, 2));
+        assert_eq!((both.without("k1").len(), one.len()), (1, 1));
+        let mut other = ec();
+        other["kid"] = json!("k1");
+        let error = both.merge(&read(&[other]).unwrap()).unwrap_err();
+        let expected = KeyError { index: 0, kid: Some("k1".to_owned()), fault: KeyFault::DuplicateKid };
+        assert_eq!(error, KeySetError::Keys(vec![expected]));
+    }
+}

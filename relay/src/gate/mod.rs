@@ -1,5 +1,7 @@
 //! Who may write: the peer that the handshake proved, the token it shows, and both together as a principal.
 
+#[cfg(test)]
+pub(crate) mod fixtures;
 mod key_error;
 mod keys;
 mod peer;

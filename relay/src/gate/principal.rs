@@ -58,3 +58,45 @@ impl Principal {
         &self.claims
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use telemetry_proto::claims::Grants;
+
+    use super::*;
+    use crate::gate::fixtures::{NOW, peer, runner};
+
+    fn claims(id: Option<&str>, grants: Grants) -> Arc<VerifiedClaims> {
+        let runner = id.map(runner);
+        Arc::new(VerifiedClaims { runner, grants, organization: None, not_before: NOW, expires_at: NOW + 60 })
+    }
+
+    #[test]
+    fn certificate_and_token_must_name_the_same_runner() {
+        let bind = |id| Principal::bind(&peer("r7"), claims(id, Grants::DEFAULT), Signal::Logs);
+        let principal = bind(Some("r7")).unwrap();
+        assert_eq!((principal.runner().as_str(), principal.is_named_by_token()), ("r7", true));
+        for other in ["r8", "R7", "r7.", "r77"] {
+            assert_eq!(bind(Some(other)).map(drop), Err(Reason::TokenRunnerMismatch), "{other}");
+        }
+    }
+
+    #[test]
+    fn without_a_runner_in_the_token_the_certificate_says_who_writes() {
+        let principal = Principal::bind(&peer("r7"), claims(None, Grants::DEFAULT), Signal::Logs).unwrap();
+        assert_eq!((principal.runner().as_str(), principal.is_named_by_token()), ("r7", false));
+    }
+
+    #[test]
+    fn a_signal_needs_its_own_grant() {
+        for granted in Signal::ALL {
+            for asked in Signal::ALL {
+                let bound = Principal::bind(&peer("r7"), claims(Some("r7"), Grants::of(&[granted])), asked).map(drop);
+                let expected = if granted == asked { Ok(()) } else { Err(Reason::TokenSignalNotGranted) };
+                assert_eq!(bound, expected, "{granted} for {asked}");
+            }
+        }
+        let stolen = Principal::bind(&peer("r8"), claims(Some("r7"), Grants::NONE), Signal::Logs).map(drop);
+        assert_eq!(stolen, Err(Reason::TokenRunnerMismatch), "the worse of two faults is told");
+    }
+}

@@ -320,3 +320,100 @@ fn decode(text: &str, name: &'static str) -> Result<Vec<u8>, KeyFault> {
 fn encode(bytes: &[u8]) -> String {
     URL_SAFE_NO_PAD.encode(bytes)
 }
+
+#[cfg(test)]
+mod tests {
+    use aws_lc_rs::signature::{
+        ECDSA_P256_SHA256_FIXED_SIGNING, ECDSA_P384_SHA384_FIXED_SIGNING, EcdsaKeyPair, Ed25519KeyPair, KeyPair,
+        RsaKeyPair,
+    };
+    use base64::engine::general_purpose::STANDARD;
+    use serde_json::json;
+
+    use super::*;
+
+    fn read(jwk: serde_json::Value) -> Result<PublicKey, KeyFault> {
+        PublicKey::from_jwk(&serde_json::from_value(jwk).unwrap())
+    }
+
+    fn public_pem<'a>(key: &impl AsDer<PublicKeyX509Der<'a>>) -> String {
+        let body = STANDARD.encode(key.as_der().unwrap().as_ref());
+        format!("-----BEGIN PUBLIC KEY-----\n{body}\n-----END PUBLIC KEY-----\n")
+    }
+
+    #[test]
+    fn thumbprints_are_those_of_the_rfcs() {
+        // RFC 7638 section 3.1.
+        let rsa = read(
+            json!({ "kty": "RSA", "e": "AQAB", "n": "0vx7agoebGcQSuuPiLJXZptN9nndrQmbXEps2aiAFbWhM78LhWx4cbbfAAtVT86zwu1RK7aPFFxuhDR1L6tSoc_BJECPebWKRXjBZCiFV4n3oknjhMstn64tZ_2W-5JsGY4Hc5n9yBXArwl93lqt7_RN5w6Cf0h4QyQ5v-65YGjQR0_FDW2QvzqY368QQMicAtaSqzs8KJZgnYb9c7d0zgdAZHzu6qMQvRL5hajrn1n91CbOpbISD08qNLyrdkt-bFTWhAI4vMQFh6WeZu0fM4lFd2NcRwr3XPksINHaQ-G_xBniIqbw0Ls1jF44-csFCur-kEgU8awapJzKnqDKgw" }),
+        );
+        assert_eq!(rsa.unwrap().thumbprint(), "NzbLsXh8uDCcd-6MNwXF4W_7noWXFZAfHkxZsRGC9Xs");
+        // RFC 8037 appendix A.3.
+        let ed = read(json!({ "kty": "OKP", "crv": "Ed25519", "x": "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo" }));
+        assert_eq!(ed.unwrap().thumbprint(), "kPrK_qmxVWaYVA9wwBF6Iuo3vVzz7TxHCTwXBygrS4k");
+    }
+
+    #[test]
+    fn a_thumbprint_is_the_one_that_the_jwt_library_computes() {
+        use jsonwebtoken::jwk::{Jwk, ThumbprintHash};
+        choose_cryptography();
+        let pair = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING).unwrap();
+        let key = PublicKey::p256(pair.public_key().as_ref()).unwrap();
+        let theirs: Jwk = serde_json::from_value(key.to_jwk("k")).unwrap();
+        assert_eq!(key.thumbprint(), theirs.thumbprint(ThumbprintHash::SHA256).unwrap());
+    }
+
+    #[test]
+    fn a_key_reads_the_same_from_pem_and_from_its_jwk() {
+        let ed = Ed25519KeyPair::generate().unwrap();
+        let ec = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING).unwrap();
+        let rsa = RsaKeyPair::generate(aws_lc_rs::rsa::KeySize::Rsa2048).unwrap();
+        let cases = [
+            (public_pem(ed.public_key()), PublicKey::ed25519(ed.public_key().as_ref())),
+            (public_pem(ec.public_key()), PublicKey::p256(ec.public_key().as_ref())),
+            (public_pem(rsa.public_key()), PublicKey::from_rsa_der(rsa.public_key().as_ref())),
+        ];
+        for (pem, key) in cases {
+            let key = key.unwrap();
+            assert_eq!(PublicKey::from_pem(pem.as_bytes()).unwrap(), key);
+            assert_eq!(read(key.to_jwk("k")).unwrap(), key);
+        }
+    }
+
+    #[test]
+    fn a_pem_text_must_hold_one_public_key_and_no_private_one() {
+        let pair = Ed25519KeyPair::generate().unwrap();
+        let public = public_pem(pair.public_key());
+        let private = crate::issuer::SigningKey::generate(SignatureAlgorithm::EdDsa).unwrap().to_pem().unwrap();
+        let p384 = EcdsaKeyPair::generate(&ECDSA_P384_SHA384_FIXED_SIGNING).unwrap();
+        let cases = [
+            (private.clone(), KeyFault::Private),
+            (format!("{public}{private}"), KeyFault::Private),
+            (format!("{public}{public}"), KeyFault::SeveralKeys),
+            (public_pem(p384.public_key()), KeyFault::UnsupportedType),
+            (public.replace("PUBLIC", "NOBODY'S"), KeyFault::Pem),
+            (public.replacen("MC", "!!", 1), KeyFault::Pem),
+            (String::new(), KeyFault::Pem),
+        ];
+        for (i, (pem, fault)) in cases.into_iter().enumerate() {
+            assert_eq!(PublicKey::from_pem(pem.as_bytes()), Err(fault), "case {i}");
+        }
+        assert!(PublicKey::from_pem(b"\xff\xfe").is_err());
+    }
+
+    /// With an exponent of 1 everybody can sign; an even one belongs to no key.
+    #[test]
+    fn a_weak_rsa_key_is_refused() {
+        let mut n = vec![0xa5; 256];
+        for e in [&[1_u8][..], &[2], &[1, 0, 0], &[1, 0, 0, 0, 0, 1]] {
+            assert_eq!(PublicKey::rsa(&n, e), Err(KeyFault::NotAKey), "{e:?}");
+        }
+        assert!(PublicKey::rsa(&n, &[1, 0, 1]).is_ok());
+        assert_eq!(PublicKey::rsa(&[&[0], &n[..]].concat(), &[1, 0, 1]), Err(KeyFault::Member("n")));
+        assert_eq!(PublicKey::rsa(&[], &[1, 0, 1]), Err(KeyFault::Member("n")));
+        assert_eq!(PublicKey::rsa(&n, &[]), Err(KeyFault::Member("e")));
+        n[0] = 0x7f;
+        assert_eq!(PublicKey::rsa(&n, &[1, 0, 1]), Err(KeyFault::RsaSize { bits: 2047 }));
+        assert_eq!(PublicKey::rsa(&[0xa5; 1025], &[1, 0, 1]), Err(KeyFault::RsaSize { bits: 8200 }));
+    }
+}

@@ -127,3 +127,55 @@ impl RunnerRegistry for RemovedRunners {
         !self.removed.borrow().contains(runner)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gate::fixtures::runner;
+
+    #[test]
+    fn a_removal_takes_effect_at_once_and_followers_hear_of_it() {
+        let registry = RemovedRunners::default();
+        let mut follower = registry.subscribe();
+        assert!(registry.is_registered(&runner("r7")));
+        assert!(!follower.has_changed().unwrap());
+        registry.publish(HashSet::from([runner("r7")]));
+        assert!(!registry.is_registered(&runner("r7")) && registry.is_registered(&runner("r8")));
+        assert!(follower.has_changed().unwrap());
+        assert!(follower.borrow_and_update().contains(&runner("r7")));
+        registry.publish(HashSet::new());
+        assert!(registry.is_registered(&runner("r7")));
+        assert!(AllRegistered.is_registered(&runner("r7")));
+    }
+
+    #[test]
+    fn a_list_holds_an_id_a_line_and_comments() {
+        let text = "# removed\n\nr7\n  r8  \t# stolen\r\nr7\n#r9\n";
+        let expected = HashSet::from([runner("r7"), runner("r8")]);
+        assert_eq!(RemovedRunners::parse(text).unwrap(), expected);
+        assert!(RemovedRunners::parse("").unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_bad_line_is_named_by_its_number_and_the_list_is_refused() {
+        let error = RemovedRunners::parse("r7\nr 8\n\n-r9\nr10,r11\n").unwrap_err();
+        assert_eq!(error.to_string(), "no runner ID on line 2, 4, 5");
+        let many = "!\n".repeat(1_000);
+        let Err(RemovedRunnersError::Lines { lines }) = RemovedRunners::parse(&many) else { panic!("refused") };
+        assert_eq!(lines.len(), RemovedRunnersError::MAX_BAD_LINES);
+    }
+
+    #[test]
+    fn a_list_is_read_from_a_file_within_bounds() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("removed");
+        assert!(matches!(RemovedRunners::load(&path), Err(RemovedRunnersError::Read(_))));
+        std::fs::write(&path, "r7\n").unwrap();
+        assert_eq!(RemovedRunners::load(&path).unwrap(), HashSet::from([runner("r7")]));
+        std::fs::write(&path, [0xff, 0xfe]).unwrap();
+        assert!(matches!(RemovedRunners::load(&path), Err(RemovedRunnersError::Read(_))));
+        let large = "#".repeat(usize::try_from(MAX_REMOVED_BYTES).unwrap() + 1);
+        std::fs::write(&path, large).unwrap();
+        assert!(matches!(RemovedRunners::load(&path), Err(RemovedRunnersError::TooLarge)));
+    }
+}

@@ -168,3 +168,6 @@ fn hash(token: &str) -> TokenHash {
     hash.copy_from_slice(digest(&SHA256, token.as_bytes()).as_ref());
     hash
 }
+
+#[cfg(test)]
+mod tests;
