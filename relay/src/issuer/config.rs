@@ -132,3 +132,62 @@ const CLAIMS_OF_OURS: [&str; 12] = [
 fn is_name(name: &str) -> bool {
     (1..=MAX_NAME_BYTES).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_graphic())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_are_accepted_and_each_bad_setting_is_named() {
+        let check = |edit: fn(&mut IssuerConfig)| {
+            let mut config = IssuerConfig::new("https://coordinator.example");
+            edit(&mut config);
+            config.check()
+        };
+        assert_eq!(check(|_| ()), Ok(()));
+        assert_eq!(check(|c| (c.organization, c.cluster) = (Some("acme".into()), Some("eu-1".into()))), Ok(()));
+        let name = |setting| Err(IssuerConfigError::Name { setting });
+        assert_eq!(check(|c| c.issuer.clear()), name("issuer"));
+        assert_eq!(check(|c| c.issuer = "x".repeat(MAX_NAME_BYTES + 1)), name("issuer"));
+        assert_eq!(check(|c| c.organization = Some(String::new())), name("organization"));
+        assert_eq!(check(|c| c.organization = Some("a:cluster:b".into())), name("organization"));
+        assert_eq!(check(|c| c.cluster = Some("eu 1".into())), name("cluster"));
+        assert_eq!(check(|c| c.workloads.clear()), name("workloads"));
+        assert_eq!(check(|c| c.audiences = vec!["ä".into()]), name("audiences"));
+        assert_eq!(check(|c| c.signals.clear()), Err(IssuerConfigError::NoSignals));
+        assert_eq!(check(|c| c.runner_id_claim.clear()), Err(IssuerConfigError::RunnerIdClaim));
+        assert_eq!(check(|c| c.runner_id_claim = "sub".into()), Err(IssuerConfigError::RunnerIdClaim));
+        assert_eq!(check(|c| c.min_lifetime = Duration::from_secs(59)), Err(IssuerConfigError::Lifetime));
+        assert_eq!(check(|c| c.max_lifetime = Duration::from_secs(86_401)), Err(IssuerConfigError::Lifetime));
+        assert_eq!(
+            check(|c| (c.min_lifetime, c.max_lifetime) = (Duration::from_secs(120), Duration::from_secs(60))),
+            Err(IssuerConfigError::Lifetime)
+        );
+        assert_eq!(check(|c| c.rate.burst = 0), Err(IssuerConfigError::Rate));
+        assert_eq!(check(|c| c.rate.per_minute = 0), Err(IssuerConfigError::Rate));
+    }
+
+    #[test]
+    fn no_name_of_a_claim_is_missing_from_the_list() {
+        let claims = claims::Claims {
+            iss: String::new(),
+            sub: String::new(),
+            aud: claims::Audience::Many(Vec::new()),
+            exp: 0,
+            nbf: 0,
+            iat: 0,
+            identity_type: Some(String::new()),
+            system_workload: Some(String::new()),
+            signals: Some(Vec::new()),
+            organization_id: Some(String::new()),
+            cluster_id: Some(String::new()),
+            jti: Some(String::new()),
+            extra: serde_json::Map::new(),
+        };
+        let written = serde_json::to_value(&claims).unwrap();
+        let mut written: Vec<_> = written.as_object().unwrap().keys().map(String::as_str).collect();
+        let mut listed = CLAIMS_OF_OURS.to_vec();
+        (written.sort_unstable(), listed.sort_unstable());
+        assert_eq!(written, listed);
+    }
+}

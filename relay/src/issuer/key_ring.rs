@@ -165,3 +165,83 @@ impl KeyRing {
         self.current.store(Arc::new(Keys { signing, announced, public, jwks }));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gate::SignatureAlgorithm;
+
+    fn key(kid: &str) -> SigningKey {
+        SigningKey::generate(SignatureAlgorithm::EdDsa).unwrap().with_kid(kid).unwrap()
+    }
+
+    fn ring() -> KeyRing {
+        KeyRing::new(key("k1"), &KeySet::default()).unwrap()
+    }
+
+    fn kids(keys: &KeySet) -> Vec<&str> {
+        keys.iter().map(|(kid, _)| kid).collect()
+    }
+
+    #[test]
+    fn a_key_is_announced_then_signs_then_is_retired() {
+        let ring = ring();
+        assert_eq!(kids(&ring.announce(key("k2")).unwrap()), ["k1", "k2"]);
+        assert_eq!(ring.signing().kid(), "k1", "not before it is promoted");
+        ring.promote().unwrap();
+        assert_eq!(ring.signing().kid(), "k2");
+        assert_eq!(kids(&ring.public_keys()), ["k1", "k2"], "side by side");
+        assert_eq!(kids(&ring.retire("k1").unwrap()), ["k2"]);
+        assert_eq!(kids(&ring.public_keys()), ["k2"]);
+    }
+
+    #[test]
+    fn the_document_follows_the_keys_and_is_written_once_per_change() {
+        let ring = ring();
+        let document = ring.jwks();
+        assert_eq!(document.as_ptr(), ring.jwks().as_ptr());
+        ring.announce(key("k2")).unwrap();
+        assert_eq!(kids(&KeySet::from_jwks(&ring.jwks()).unwrap()), ["k1", "k2"]);
+        assert_eq!(kids(&KeySet::from_jwks(&document).unwrap()), ["k1"]);
+    }
+
+    #[test]
+    fn steps_out_of_order_change_nothing() {
+        let ring = ring();
+        assert_eq!(ring.promote(), Err(RotationError::NothingAnnounced));
+        let kid = || "k1".to_owned();
+        assert_eq!(ring.retire("k1").map(drop), Err(RotationError::Signing { kid: kid() }));
+        assert_eq!(ring.retire("k9").map(drop), Err(RotationError::Unknown { kid: "k9".to_owned() }));
+        assert_eq!(ring.announce(key("k1")).map(drop), Err(RotationError::AlreadyUsed { kid: kid() }));
+        ring.announce(key("k2")).unwrap();
+        let waiting = RotationError::AlreadyAnnounced { kid: "k2".to_owned() };
+        assert_eq!(ring.announce(key("k3")).map(drop), Err(waiting));
+        ring.retire("k2").unwrap();
+        assert_eq!(ring.promote(), Err(RotationError::NothingAnnounced), "an announced key can be taken back");
+        assert_eq!((ring.signing().kid(), kids(&ring.public_keys())), ("k1", vec!["k1"]));
+    }
+
+    #[test]
+    fn verifiers_have_the_new_key_before_it_signs() {
+        let ring = ring();
+        let mut published = false;
+        ring.rotate(key("k2"), |keys| {
+            published = keys.get("k2").is_some() && ring.signing().kid() == "k1";
+        })
+        .unwrap();
+        assert!(published);
+        assert_eq!(ring.signing().kid(), "k2");
+    }
+
+    #[test]
+    fn former_keys_are_known_from_the_start_and_never_pile_up() {
+        let former = KeySet::of("k0", key("k0").public().clone()).unwrap();
+        let ring = KeyRing::new(key("k1"), &former).unwrap();
+        assert_eq!(kids(&ring.public_keys()), ["k0", "k1"]);
+        assert!(KeyRing::new(key("k0"), &former).is_err(), "one name for two keys");
+        let refused = (2..100).find_map(|i| ring.rotate(key(&format!("k{i}")), |_| ()).err());
+        assert!(matches!(refused, Some(RotationError::Add(KeySetError::TooManyKeys { .. }))), "{refused:?}");
+        ring.retire("k0").unwrap();
+        assert_eq!(ring.rotate(key("k100"), |_| ()), Ok(()));
+    }
+}

@@ -199,3 +199,6 @@ fn random_id() -> Option<String> {
     }
     Some(id)
 }
+
+#[cfg(test)]
+mod tests;

@@ -103,3 +103,61 @@ fn millis(time: SystemTime) -> u64 {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX / 2)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gate::fixtures::runner;
+
+    const RATE: MintRate = MintRate { per_minute: 6, burst: 3 };
+
+    fn at(seconds: u64) -> SystemTime {
+        UNIX_EPOCH + Duration::from_secs(1_900_000_000 + seconds)
+    }
+
+    #[test]
+    fn a_burst_passes_and_then_the_rate_holds() {
+        let limiter = MintLimiter::new(RATE);
+        let (r7, r8) = (runner("r7"), runner("r8"));
+        for _ in 0..3 {
+            assert_eq!(limiter.admit(&r7, at(0)), Ok(()));
+        }
+        assert_eq!(limiter.admit(&r7, at(0)), Err(Duration::from_secs(10)));
+        assert_eq!(limiter.wait(&r7, at(4)), Duration::from_secs(6));
+        assert_eq!(limiter.admit(&r8, at(0)), Ok(()), "others are not concerned");
+        assert_eq!(limiter.admit(&r7, at(9)), Err(Duration::from_secs(1)), "a refusal costs nothing");
+        assert_eq!(limiter.admit(&r7, at(10)), Ok(()));
+        assert!(limiter.admit(&r7, at(10)).is_err());
+        assert_eq!(limiter.wait(&r7, at(20)), Duration::ZERO);
+        for _ in 0..3 {
+            assert_eq!(limiter.admit(&r7, at(100)), Ok(()), "a rest gives the burst back, and no more");
+        }
+        assert!(limiter.admit(&r7, at(100)).is_err());
+    }
+
+    #[test]
+    fn a_clock_that_jumps_back_keeps_nobody_out_for_longer_than_a_burst() {
+        let limiter = MintLimiter::new(RATE);
+        let r7 = runner("r7");
+        for _ in 0..3 {
+            assert_eq!(limiter.admit(&r7, at(100_000)), Ok(()));
+        }
+        assert_eq!(limiter.wait(&r7, at(0)), Duration::from_secs(10));
+        assert_eq!(limiter.admit(&r7, at(0)), Err(Duration::from_secs(10)));
+        assert_eq!(limiter.wait(&r7, UNIX_EPOCH), Duration::from_secs(10));
+    }
+
+    #[test]
+    fn runners_that_rest_are_forgotten_and_the_table_never_grows_past_its_bound() {
+        let limiter = MintLimiter::new(RATE);
+        for i in 0..MAX_RUNNERS {
+            assert_eq!(limiter.admit(&runner(&format!("r{i}")), at(0)), Ok(()));
+        }
+        let late = runner("late");
+        assert_eq!(limiter.admit(&late, at(1)), Err(Duration::from_millis(PURGE_EVERY_MS)));
+        assert_eq!(limiter.admit(&runner("r0"), at(1)), Ok(()), "who has a place keeps it");
+        assert_eq!(limiter.state.lock().full_at.len(), MAX_RUNNERS);
+        assert_eq!(limiter.admit(&late, at(11)), Ok(()));
+        assert_eq!(limiter.state.lock().full_at.len(), 2, "the late one, and the one that asked twice");
+    }
+}

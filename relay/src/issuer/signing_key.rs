@@ -196,3 +196,67 @@ fn pem(pkcs8: &[u8]) -> String {
     text.push_str("-----END PRIVATE KEY-----\n");
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use aws_lc_rs::encoding::EcPrivateKeyRfc5915Der;
+    use aws_lc_rs::signature::ECDSA_P384_SHA384_FIXED_SIGNING;
+
+    use super::*;
+
+    fn section(label: &str, der: &[u8]) -> String {
+        format!("-----BEGIN {label}-----\n{}\n-----END {label}-----\n", STANDARD.encode(der))
+    }
+
+    #[test]
+    fn a_key_survives_its_own_pem_under_the_same_kid() {
+        for algorithm in SignatureAlgorithm::ALL {
+            let key = SigningKey::generate(algorithm).unwrap();
+            let pem = key.to_pem().unwrap();
+            assert!(pem.lines().all(|line| line.len() <= 64));
+            let again = SigningKey::from_pem(pem.as_bytes()).unwrap();
+            assert_eq!((again.kid(), again.algorithm()), (key.kid(), algorithm));
+            assert_eq!(key.kid(), key.public().thumbprint());
+            assert_eq!(again.to_pem().unwrap(), pem);
+        }
+    }
+
+    #[test]
+    fn the_older_forms_of_rsa_and_ec_keys_are_read() {
+        let rsa = SigningKey::generate(SignatureAlgorithm::Rs256).unwrap();
+        let pkcs1 = section("RSA PRIVATE KEY", rsa.private.as_bytes());
+        assert_eq!(SigningKey::from_pem(pkcs1.as_bytes()).unwrap().kid(), rsa.kid());
+        let pair = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING).unwrap();
+        let sec1: EcPrivateKeyRfc5915Der<'_> = pair.private_key().as_der().unwrap();
+        let key = SigningKey::from_pem(section("EC PRIVATE KEY", sec1.as_ref()).as_bytes()).unwrap();
+        assert_eq!(key.public(), &PublicKey::p256(pair.public_key().as_ref()).unwrap());
+    }
+
+    #[test]
+    fn what_is_no_usable_private_key_is_refused() {
+        let p384 = EcdsaKeyPair::generate(&ECDSA_P384_SHA384_FIXED_SIGNING).unwrap().to_pkcs8v1().unwrap();
+        for der in [p384.as_ref(), b"no DER", b""] {
+            let error = SigningKey::from_pem(section("PRIVATE KEY", der).as_bytes()).unwrap_err();
+            assert!(matches!(error, SigningKeyError::Unsupported), "{error}");
+        }
+        for label in ["PUBLIC KEY", "CERTIFICATE", "ENCRYPTED PRIVATE KEY"] {
+            let error = SigningKey::from_pem(section(label, p384.as_ref()).as_bytes()).unwrap_err();
+            assert!(matches!(error, SigningKeyError::Pem), "{label}: {error}");
+        }
+        assert!(matches!(SigningKey::from_pem(b"\xff").unwrap_err(), SigningKeyError::Pem));
+        let key = SigningKey::generate(SignatureAlgorithm::EdDsa).unwrap();
+        assert!(matches!(key.with_kid("a b").unwrap_err(), SigningKeyError::Kid(_)));
+    }
+
+    #[test]
+    fn a_debug_print_does_not_show_the_key() {
+        for algorithm in SignatureAlgorithm::ALL {
+            let key = SigningKey::generate(algorithm).unwrap().with_kid("k1").unwrap();
+            let shown = format!("{key:?}");
+            assert!(shown.contains("k1"));
+            let pem = key.to_pem().unwrap();
+            assert!(pem.lines().all(|line| !shown.contains(line)), "{shown}");
+            assert!(!shown.contains(&format!("{:?}", &key.private.as_bytes()[..8])[1..20]), "{shown}");
+        }
+    }
+}
