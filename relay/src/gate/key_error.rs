@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use super::public_key::{MAX_RSA_BITS, MIN_RSA_BITS, SignatureAlgorithm};
+use super::algorithm::SignatureAlgorithm;
+use super::public_key::{MAX_RSA_BITS, MIN_RSA_BITS};
 
 /// What is wrong with one key.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -8,8 +8,9 @@ use std::sync::Arc;
 use jsonwebtoken::{DecodingKey, Validation};
 use serde::Deserialize;
 
+use super::algorithm::{SignatureAlgorithm, choose_cryptography};
 use super::key_error::{KeyError, KeyFault, KeySetError};
-use super::public_key::{Jwk, PublicKey, SignatureAlgorithm, choose_cryptography};
+use super::public_key::{Jwk, PublicKey};
 
 /// The largest JWKS document that is read: 64 KiB.
 pub const MAX_JWKS_BYTES: usize = 64 * 1024;

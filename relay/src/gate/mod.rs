@@ -1,5 +1,6 @@
 //! Who may write: the peer that the handshake proved, the token it shows, and both together as a principal.
 
+mod algorithm;
 #[cfg(test)]
 pub(crate) mod fixtures;
 mod key_error;
@@ -12,12 +13,13 @@ mod token_header;
 mod unique_claims;
 mod verifier;
 
+pub(crate) use algorithm::choose_cryptography;
+pub use algorithm::{SignatureAlgorithm, UnknownAlgorithm};
 pub use key_error::{KeyError, KeyFault, KeySetError};
 pub use keys::{KeySet, MAX_JWKS_BYTES, MAX_KEYS, MAX_KID_BYTES, VerifyingKey};
 pub use peer::Peer;
 pub use principal::Principal;
-pub(crate) use public_key::choose_cryptography;
-pub use public_key::{MAX_RSA_BITS, MIN_RSA_BITS, PublicKey, SignatureAlgorithm, UnknownAlgorithm};
+pub use public_key::{MAX_RSA_BITS, MIN_RSA_BITS, PublicKey};
 pub use registry::{AllRegistered, MAX_REMOVED_BYTES, RemovedRunners, RemovedRunnersError, RunnerRegistry};
 pub use token_header::workload_token;
 pub use verifier::{DEFAULT_CACHE_ENTRIES, JwtVerifier, TokenVerifier};

@@ -187,7 +187,8 @@ mod tests {
         let written = serde_json::to_value(&claims).unwrap();
         let mut written: Vec<_> = written.as_object().unwrap().keys().map(String::as_str).collect();
         let mut listed = CLAIMS_OF_OURS.to_vec();
-        (written.sort_unstable(), listed.sort_unstable());
+        written.sort_unstable();
+        listed.sort_unstable();
         assert_eq!(written, listed);
     }
 }
