@@ -289,6 +289,33 @@ mod tests {
         assert_eq!(ed.unwrap().thumbprint(), "kPrK_qmxVWaYVA9wwBF6Iuo3vVzz7TxHCTwXBygrS4k");
     }
 
+    /// RFC 8037 appendix A.4 and RFC 7515 appendix A.3: made by others, with keys of others.
+    #[test]
+    fn signatures_of_the_rfcs_verify() {
+        use jsonwebtoken::{Algorithm, crypto::verify};
+        let ed = json!({ "kty": "OKP", "crv": "Ed25519", "x": "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo" });
+        let ec = json!({ "kty": "EC", "crv": "P-256", "x": "f83OJ3D2xF1Bg8vub9tLe1gHMzV76e8Tus9uPHvRVEU", "y": "x_FEzRu9m36HLN_tue659LNpXW6pCyStikYjKIWI5a0" });
+        let cases = [
+            (
+                ed,
+                "eyJhbGciOiJFZERTQSJ9.RXhhbXBsZSBvZiBFZDI1NTE5IHNpZ25pbmc",
+                "hgyY0il_MGCjP0JzlnLWG1PPOt7-09PGcvMg3AIbQR6dWbhijcNR4ki4iylGjg5BhVsPt9g7sVvpAr_MuM0KAg",
+            ),
+            (
+                ec,
+                "eyJhbGciOiJFUzI1NiJ9.eyJpc3MiOiJqb2UiLA0KICJleHAiOjEzMDA4MTkzODAsDQogImh0dHA6Ly9leGFtcGxlLmNvbS9pc19yb290Ijp0cnVlfQ",
+                "DtEhU3ljbEg8L38VWAfUAqOyKAM6-Xx-F4GawxaepmXFCgfTjDxw5djxLa8ISlSApmWQxfKTUJqPP3-Kg6NU1Q",
+            ),
+        ];
+        choose_cryptography();
+        for (jwk, message, signature) in cases {
+            let key = read(jwk).unwrap();
+            let algorithm = Algorithm::from(key.algorithm());
+            assert!(verify(signature, message.as_bytes(), &key.decoding_key(), algorithm).unwrap(), "{algorithm:?}");
+            assert!(!verify(signature, b"another message", &key.decoding_key(), algorithm).unwrap());
+        }
+    }
+
     #[test]
     fn a_thumbprint_is_the_one_that_the_jwt_library_computes() {
         use jsonwebtoken::jwk::{Jwk, ThumbprintHash};

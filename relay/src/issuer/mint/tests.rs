@@ -208,18 +208,22 @@ fn a_runner_that_asks_too_often_is_told_how_long_to_wait() {
 fn no_token_is_refused_while_keys_are_rotated() {
     let bench = ed25519();
     let verifier = bench.verifier();
+    let mint_and_verify = || {
+        let token = bench.issuer.mint_for(&request(), &runner("r7")).unwrap().token;
+        verifier.verify(&token).unwrap();
+    };
     std::thread::scope(|scope| {
         for _ in 0..2 {
-            scope.spawn(|| {
-                for _ in 0..500 {
-                    let token = bench.issuer.mint_for(&request(), &runner("r7")).unwrap().token;
-                    verifier.verify(&token).unwrap();
-                }
-            });
+            scope.spawn(|| (0..500).for_each(|_| mint_and_verify()));
         }
         for _ in 0..25 {
             let next = SigningKey::generate(SignatureAlgorithm::EdDsa).unwrap();
-            bench.issuer.rotate(next, |keys| verifier.publish_keys(keys)).unwrap();
+            let publish = |keys: &KeySet| {
+                mint_and_verify();
+                verifier.publish_keys(keys);
+            };
+            bench.issuer.rotate(next, publish).unwrap();
+            mint_and_verify();
         }
     });
     assert_eq!(bench.issuer.public_keys().len(), 26);
