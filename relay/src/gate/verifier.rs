@@ -11,8 +11,8 @@ use telemetry_proto::{Clock, Reason, limits};
 use super::keys::{KeySet, VerifyingKey};
 use super::unique_claims::UniqueClaims;
 
-/// How many verified tokens are remembered by default. One costs about 300 bytes: with the tokens that an issuer of ours
-/// mints, a full cache takes some 5 MiB.
+/// How many verified tokens are remembered by default. With tokens of our own issuer one takes some 300 bytes by
+/// estimate, a full cache some 5 MiB; the limit on a token's size keeps any other below 8 KiB.
 pub const DEFAULT_CACHE_ENTRIES: usize = 16 * 1024;
 
 /// Decides whether a token is good. Whether it belongs to the peer that shows it is asked later, by
