@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use telemetry_proto::{Clock, Signal, SystemClock};
+use tokio_util::task::TaskTracker;
 
 use crate::admission::{BodyBudget, BudgetLimits, Tenant, TenantLimits};
 use crate::forward::{Backend, BackendSettings};
@@ -11,6 +12,7 @@ use crate::gate::{AllRegistered, RunnerRegistry, TokenVerifier};
 use crate::intake::BodyLimits;
 use crate::issuer::Issuer;
 use crate::metrics::RelayMetrics;
+use crate::once::{Once, OnceLimits};
 use crate::refusal_log::RefusalLog;
 use crate::service::{Backends, Relay, RelayService};
 
@@ -23,6 +25,7 @@ pub struct RelayBuilder {
     backends: [Option<BackendSettings>; 3],
     tenant_limits: TenantLimits,
     budget_limits: BudgetLimits,
+    once_limits: OnceLimits,
     body_limits: BodyLimits,
     allow_unknown_length: bool,
     metrics: RelayMetrics,
@@ -40,6 +43,7 @@ impl RelayBuilder {
             backends: [None, None, None],
             tenant_limits: TenantLimits::default(),
             budget_limits: BudgetLimits::default(),
+            once_limits: OnceLimits::default(),
             body_limits: BodyLimits::default(),
             allow_unknown_length: false,
             metrics: RelayMetrics::new(),
@@ -79,6 +83,13 @@ impl RelayBuilder {
     #[must_use]
     pub const fn budget_limits(mut self, limits: BudgetLimits) -> Self {
         self.budget_limits = limits;
+        self
+    }
+
+    /// How many batch IDs are remembered, and how long.
+    #[must_use]
+    pub const fn once_limits(mut self, limits: OnceLimits) -> Self {
+        self.once_limits = limits;
         self
     }
 
@@ -127,6 +138,8 @@ impl RelayBuilder {
             },
             tenant: Tenant::new("default", self.tenant_limits),
             budget: BodyBudget::new(self.budget_limits),
+            once: Once::new(self.once_limits),
+            forwarding: TaskTracker::new(),
             body_limits: self.body_limits,
             allow_unknown_length: self.allow_unknown_length,
             metrics: self.metrics,

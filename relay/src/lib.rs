@@ -1,5 +1,6 @@
 //! The coordinator's side: authenticated telemetry writes over HTTP/3 into loopback stores.
 
+mod accepted;
 pub mod admission;
 mod builder;
 pub mod config;
@@ -8,6 +9,7 @@ pub mod gate;
 pub mod intake;
 pub mod issuer;
 mod metrics;
+pub mod once;
 mod refusal;
 mod refusal_log;
 mod service;

@@ -10,23 +10,25 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, HeaderValue};
 use http::request::Parts;
-use http::{Request, Response, StatusCode};
+use http::{Request, Response};
 use http_body::Body;
 use http_body_util::{BodyExt, Limited};
 use telemetry_proto::mint::MintRequest;
 use telemetry_proto::policy::{Policy, PolicyLimits};
-use telemetry_proto::{Clock, MatchError, Reason, Route, Signal, Verdict, exposition, limits};
+use telemetry_proto::{Clock, MatchError, Reason, Route, Signal, exposition, limits};
 use tokio::time::{Instant, timeout};
+use tokio_util::task::TaskTracker;
 
-use crate::admission::{BodyBudget, BodyReservation, Tenant};
+use crate::accepted::Accepted;
+use crate::admission::{BodyBudget, BodyReservation, Permit, Tenant};
 use crate::forward::{Backend, Outgoing};
 use crate::gate::{Peer, Principal, RunnerRegistry, TokenVerifier, workload_token};
 use crate::intake::{BodyLimits, HeadRules, WholeBody, WriteHead, read_whole};
 use crate::issuer::Issuer;
 use crate::metrics::RelayMetrics;
-use crate::refusal::{Refusal, ResponseBody, respond};
+use crate::once::{Claim, Lease, Once};
+use crate::refusal::{Refusal, ResponseBody};
 use crate::refusal_log::RefusalLog;
 
 /// How long the body of a token request may take.
@@ -47,6 +49,8 @@ pub(crate) struct Relay {
     pub(crate) backends: Backends,
     pub(crate) tenant: Arc<Tenant>,
     pub(crate) budget: Arc<BodyBudget>,
+    pub(crate) once: Arc<Once>,
+    pub(crate) forwarding: TaskTracker,
     pub(crate) body_limits: BodyLimits,
     pub(crate) allow_unknown_length: bool,
     pub(crate) metrics: RelayMetrics,
@@ -77,6 +81,18 @@ impl Backends {
     }
 }
 
+/// A whole batch that may go to its store, with all that it holds until it has been there.
+struct Batch {
+    signal: Signal,
+    principal: Principal,
+    head: WriteHead,
+    body: WholeBody,
+    rewritten: Option<(Bytes, BodyReservation)>,
+    lease: Option<Lease>,
+    permit: Permit,
+    started: Instant,
+}
+
 impl RelayService {
     pub(crate) fn new(relay: Relay) -> Self {
         Self { relay: Arc::new(relay) }
@@ -85,6 +101,13 @@ impl RelayService {
     /// From now on every request is refused with `draining`, a `retry`. Requests that are running go on.
     pub fn start_draining(&self) {
         self.relay.draining.store(true, Ordering::Release);
+    }
+
+    /// Waits until every batch that is on its way to a store has been there. A store has a bounded time to answer, so this
+    /// ends; to bound it more tightly is the caller's choice.
+    pub async fn forwarded(&self) {
+        self.relay.forwarding.close();
+        self.relay.forwarding.wait().await;
     }
 
     /// What the service counts.
@@ -120,7 +143,7 @@ where
 }
 
 impl Relay {
-    async fn serve<B>(&self, request: Request<B>) -> Response<ResponseBody>
+    async fn serve<B>(self: Arc<Self>, request: Request<B>) -> Response<ResponseBody>
     where
         B: Body<Data = Bytes> + Send,
         B::Error: Send,
@@ -149,25 +172,45 @@ impl Relay {
 
     /// The way of a batch, from its head to the store's acknowledgement.
     async fn write<B>(
-        &self,
+        self: &Arc<Self>,
         signal: Signal,
         peer: &Peer,
         parts: &Parts,
         body: B,
-    ) -> Result<Response<ResponseBody>, Refusal>
+    ) -> Result<Accepted, Refusal>
     where
         B: Body<Data = Bytes>,
     {
         let started = Instant::now();
         let principal = self.check_token(peer, parts, signal)?;
-        let backend = self.backends.get(signal).ok_or(Reason::SignalDisabled)?;
-        let head = WriteHead::parse(signal, parts, self.head_rules(backend))?;
+        if self.backends.get(signal).is_none() {
+            return Err(Reason::SignalDisabled.into());
+        }
+        let head = WriteHead::parse(signal, parts, self.head_rules(signal))?;
         let reservation = self.reserve(&principal, &head).await?;
         let look_for_marker = signal == Signal::Metrics;
         let body = read_whole(body, &head, self.body_limits, look_for_marker, reservation).await?;
         self.metrics.received(signal, body.len());
+        let lease = match self.claim(&principal, &head).await? {
+            None => None,
+            Some(Claim::First(lease)) => Some(lease),
+            Some(Claim::Duplicate) => return Ok(Accepted::duplicate()),
+        };
         let rewritten = self.without_control_lines(&principal, &head, &body).await?;
         let permit = self.tenant.acquire().await?;
+        let batch = Batch { signal, principal, head, body, rewritten, lease, permit, started };
+        // From here on the batch goes its way to the end, even if its sender goes away: only so is it known whether a
+        // repeat is one.
+        match self.forwarding.spawn(Arc::clone(self).forward(batch)).await {
+            Ok(outcome) => outcome,
+            Err(_) => Err(Reason::InternalError.into()),
+        }
+    }
+
+    /// The last part of the way: to the store and back.
+    async fn forward(self: Arc<Self>, batch: Batch) -> Result<Accepted, Refusal> {
+        let Batch { signal, principal, head, body, rewritten, lease, permit, started } = batch;
+        let backend = self.backends.get(signal).ok_or(Reason::SignalDisabled)?;
         let len = body.len();
         let before_store = Instant::now();
         let outgoing = Outgoing {
@@ -181,8 +224,11 @@ impl Relay {
         drop(permit);
         self.metrics.took(signal, before_store - started, before_store.elapsed());
         let status = answer?.into_status()?;
+        if let Some(lease) = lease {
+            lease.acknowledge();
+        }
         self.metrics.forwarded(signal, len);
-        Ok(respond(status, Verdict::Delivered, Bytes::new()))
+        Ok(Accepted::delivered(status))
     }
 
     /// The handshake's answer ages: connections are long.
@@ -204,10 +250,10 @@ impl Relay {
         Ok(Principal::bind(peer, claims, signal)?)
     }
 
-    fn head_rules(&self, backend: &Backend) -> HeadRules {
+    fn head_rules(&self, signal: Signal) -> HeadRules {
         HeadRules {
             max_body_bytes: self.body_limits.max_body_bytes,
-            allow_zstd: backend.settings().zstd,
+            allow_zstd: self.backends.get(signal).is_some_and(|backend| backend.settings().zstd),
             allow_unknown_length: self.allow_unknown_length,
         }
     }
@@ -216,6 +262,14 @@ impl Relay {
     async fn reserve(&self, principal: &Principal, head: &WriteHead) -> Result<BodyReservation, Refusal> {
         let bytes = head.content_length.unwrap_or(self.body_limits.max_body_bytes);
         self.budget.reserve(principal.runner(), bytes).await
+    }
+
+    /// A batch with an ID is stored once: a repeat of one that is under way waits for it.
+    async fn claim(&self, principal: &Principal, head: &WriteHead) -> Result<Option<Claim>, Refusal> {
+        match head.batch_id {
+            Some(id) => self.once.claim(principal.runner(), id).await.map(Some),
+            None => Ok(None),
+        }
     }
 
     /// A runner never speaks as the coordinator: lines with the coordinator's own marker are dropped. The rare body in
@@ -243,10 +297,10 @@ impl Relay {
         Ok(Some((Bytes::from(kept.into_owned()), reservation)))
     }
 
-    fn policy(&self) -> Result<Response<ResponseBody>, Refusal> {
+    fn policy(&self) -> Result<Accepted, Refusal> {
         let zstd = [&self.backends.metrics, &self.backends.logs].into_iter().flatten().all(|b| b.settings().zstd);
         let encodings = ["identity", "gzip"].into_iter().chain(zstd.then_some("zstd"));
-        json(&Policy {
+        Accepted::json(&Policy {
             signals: self.backends.signals(),
             encodings: encodings.map(str::to_owned).collect(),
             limits: PolicyLimits {
@@ -258,7 +312,7 @@ impl Relay {
         })
     }
 
-    async fn mint<B>(&self, peer: &Peer, body: B) -> Result<Response<ResponseBody>, Refusal>
+    async fn mint<B>(&self, peer: &Peer, body: B) -> Result<Accepted, Refusal>
     where
         B: Body<Data = Bytes> + Send,
         B::Error: Send,
@@ -272,20 +326,15 @@ impl Relay {
             other => Refusal::new(other),
         })?;
         self.metrics.minted();
-        json(&response)
+        Accepted::json(&response)
     }
 
     /// Counts the outcome, logs a refusal, and makes the response of it.
-    fn account(
-        &self,
-        peer: &Peer,
-        route: &'static str,
-        outcome: Result<Response<ResponseBody>, Refusal>,
-    ) -> Response<ResponseBody> {
+    fn account(&self, peer: &Peer, route: &'static str, outcome: Result<Accepted, Refusal>) -> Response<ResponseBody> {
         match outcome {
-            Ok(response) => {
-                self.metrics.count(route, Verdict::Delivered, None);
-                response
+            Ok(accepted) => {
+                self.metrics.count(route, accepted.verdict(), None);
+                accepted.into_response()
             }
             Err(refusal) => {
                 let reason = refusal.reason();
@@ -327,10 +376,3 @@ where
 #[derive(Debug, thiserror::Error)]
 #[error("the body broke off")]
 struct BodyBroke;
-
-fn json<T: serde::Serialize>(value: &T) -> Result<Response<ResponseBody>, Refusal> {
-    let body = serde_json::to_vec(value).map_err(|_| Reason::InternalError)?;
-    let mut response = respond(StatusCode::OK, Verdict::Delivered, body);
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    Ok(response)
-}

@@ -83,8 +83,8 @@ pub struct TokensSection {
     /// Issuers of before that are still accepted.
     #[serde(default)]
     pub previous_issuers: Vec<String>,
-    /// Files with public keys: JWKS documents (`.json`), or PEM, whose file name without ending is the key's `kid`. Not
-    /// needed beside `[issuer]`.
+    /// Files with public keys: JWKS documents (`.json`), or PEM, whose `kid` is the key's RFC 7638 thumbprint. Not needed
+    /// beside `[issuer]`.
     #[serde(default)]
     pub keys: Vec<PathBuf>,
     /// How far clocks may differ. Default 30.

@@ -209,6 +209,7 @@ mod tests {
             content_length: Some(content_length),
             encoding,
             operational: false,
+            batch_id: None,
             log_fields: LogFields::default(),
         }
     }

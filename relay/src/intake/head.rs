@@ -6,6 +6,7 @@ use http::{HeaderMap, HeaderName};
 use telemetry_proto::{Reason, Signal, header, limits};
 
 use super::Encoding;
+use crate::once::BatchId;
 use crate::refusal::Refusal;
 
 /// Settings of the head's rules.
@@ -28,6 +29,8 @@ pub struct WriteHead {
     pub encoding: Encoding,
     /// Whether the batch is marked as the runner's own series.
     pub operational: bool,
+    /// The batch's ID, if its sender gives it one.
+    pub batch_id: Option<BatchId>,
     /// The fields that a log writer names.
     pub log_fields: LogFields,
 }
@@ -55,8 +58,9 @@ impl WriteHead {
         let encoding = single(headers, &CONTENT_ENCODING, Reason::ContentEncodingUnsupported)?;
         let encoding = Encoding::parse(encoding, rules.allow_zstd).ok_or(Reason::ContentEncodingUnsupported)?;
         let operational = Self::parse_stream(signal, headers)?;
+        let batch_id = BatchId::from_headers(headers)?;
         let content_length = Self::parse_length(headers, rules)?;
-        Ok(Self { content_length, encoding, operational, log_fields })
+        Ok(Self { content_length, encoding, operational, batch_id, log_fields })
     }
 
     fn parse_stream(signal: Signal, headers: &HeaderMap) -> Result<bool, Refusal> {
