@@ -1,0 +1,229 @@
+//! HTTP/3 written byte by byte (RFC 9114 section 7.1, RFC 9204 section 4.5), for what no library lets one say.
+
+use std::net::SocketAddr;
+
+use bytes::{BufMut as _, Bytes, BytesMut};
+use quinn::{Connection, Endpoint, ReadError, ReadToEndError, RecvStream, SendStream, VarInt};
+use telemetry_certs::{Credentials, Roots};
+use telemetry_proto::{Route, Signal, header};
+
+use super::{RawError, bounded, dial};
+
+/// More of a response than this is not read.
+const MAX_RESPONSE: usize = 64 * 1024;
+const CONTROL_STREAM: u64 = 0x00;
+const SETTINGS: u64 = 0x04;
+
+/// A QUIC connection on which HTTP/3 is written by hand.
+#[derive(Debug)]
+pub struct HandMade {
+    connection: Connection,
+    // Held open: a control stream must not end.
+    _control: SendStream,
+    endpoint: Endpoint,
+}
+
+/// A frame to be written. What it announces need not be what it holds.
+#[derive(Debug, Clone)]
+pub struct Frame {
+    /// The type (RFC 9114 section 11.2.1).
+    pub kind: u64,
+    /// The length that is announced.
+    pub announced: u64,
+    /// The payload.
+    pub payload: Bytes,
+}
+
+/// What came of a stream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// The relay answered with this many bytes of frames and a clean end.
+    Answered(Bytes),
+    /// The relay reset the stream with this code.
+    Reset(u64),
+    /// The relay closed the connection with this code.
+    Closed(u64),
+}
+
+/// The fields of a request's head.
+#[derive(Debug, Clone, Default)]
+pub struct RequestHead {
+    fields: Vec<(String, Vec<u8>)>,
+}
+
+impl RequestHead {
+    /// A write of `signal` with this token and announced length.
+    #[must_use]
+    pub fn write(signal: Signal, token: &str, content_length: u64) -> Self {
+        Self::default()
+            .field(":method", "POST")
+            .field(":scheme", "https")
+            .field(":authority", "localhost")
+            .field(":path", Route::Write(signal).path())
+            .field("content-type", signal.content_type())
+            .field("content-length", content_length.to_string())
+            .field(header::WORKLOAD_TOKEN.as_str(), token)
+    }
+
+    /// Adds a field.
+    #[must_use]
+    pub fn field(mut self, name: &str, value: impl AsRef<[u8]>) -> Self {
+        self.fields.push((name.to_owned(), value.as_ref().to_vec()));
+        self
+    }
+
+    /// The HEADERS frame: every field a literal, no table, no Huffman code.
+    #[must_use]
+    pub fn frame(&self) -> Frame {
+        let mut block = BytesMut::from(&[0, 0][..]);
+        for (name, value) in &self.fields {
+            put_prefixed(&mut block, 0b0010_0000, 3, name.len());
+            block.put_slice(name.as_bytes());
+            put_prefixed(&mut block, 0, 7, value.len());
+            block.put_slice(value);
+        }
+        Frame::headers(block.freeze())
+    }
+}
+
+impl Frame {
+    /// DATA.
+    #[must_use]
+    pub fn data(payload: impl Into<Bytes>) -> Self {
+        Self::honest(0x00, payload.into())
+    }
+
+    /// HEADERS with this field section.
+    #[must_use]
+    pub fn headers(payload: impl Into<Bytes>) -> Self {
+        Self::honest(0x01, payload.into())
+    }
+
+    /// Announces another length than that of its payload.
+    #[must_use]
+    pub const fn announcing(mut self, length: u64) -> Self {
+        self.announced = length;
+        self
+    }
+
+    const fn honest(kind: u64, payload: Bytes) -> Self {
+        Self { kind, announced: payload.len() as u64, payload }
+    }
+
+    fn encode(&self, out: &mut BytesMut) {
+        put_varint(out, self.kind);
+        put_varint(out, self.announced);
+        out.put_slice(&self.payload);
+    }
+}
+
+impl HandMade {
+    /// Connects and opens the control stream with empty SETTINGS.
+    ///
+    /// # Errors
+    /// The connection does not come up.
+    pub async fn connect(
+        address: SocketAddr,
+        server_roots: &Roots,
+        credentials: &Credentials,
+    ) -> Result<Self, RawError> {
+        let (endpoint, connection) = dial(address, server_roots, Some(credentials)).await?;
+        let control = bounded(async {
+            let mut control = connection.open_uni().await?;
+            let mut bytes = BytesMut::new();
+            put_varint(&mut bytes, CONTROL_STREAM);
+            Frame::honest(SETTINGS, Bytes::new()).encode(&mut bytes);
+            control.write_all(&bytes).await.map_err(|error| RawError::Stream(error.to_string()))?;
+            Ok(control)
+        });
+        let control = control.await?;
+        Ok(Self { connection, _control: control, endpoint })
+    }
+
+    /// Writes frames on a stream of their own and ends it with FIN, then waits for what comes of it.
+    ///
+    /// # Errors
+    /// Nothing comes of it in time.
+    pub async fn exchange(&self, frames: &[Frame]) -> Result<Outcome, RawError> {
+        bounded(async {
+            let (mut send, receive) = self.connection.open_bi().await?;
+            let mut bytes = BytesMut::new();
+            frames.iter().for_each(|frame| frame.encode(&mut bytes));
+            // A peer that has read enough stops the stream; what it answers is what counts.
+            if send.write_all(&bytes).await.is_ok() {
+                let _ = send.finish();
+            }
+            Ok(outcome(receive).await)
+        })
+        .await
+    }
+
+    /// Writes frames on a stream of their own and gives it up at once.
+    ///
+    /// # Errors
+    /// The connection is closed, or takes no more streams in time.
+    pub async fn give_up(&self, frames: &[Frame]) -> Result<(), RawError> {
+        bounded(async {
+            let (mut send, mut receive) = self.connection.open_bi().await?;
+            let mut bytes = BytesMut::new();
+            frames.iter().for_each(|frame| frame.encode(&mut bytes));
+            let _ = send.write_all(&bytes).await;
+            let cancelled = VarInt::from_u32(0x10c);
+            let _ = send.reset(cancelled);
+            let _ = receive.stop(cancelled);
+            Ok(())
+        })
+        .await
+    }
+
+    /// The QUIC connection.
+    #[must_use]
+    pub const fn connection(&self) -> &Connection {
+        &self.connection
+    }
+}
+
+impl Drop for HandMade {
+    fn drop(&mut self) {
+        self.endpoint.close(0_u32.into(), b"");
+    }
+}
+
+async fn outcome(mut receive: RecvStream) -> Outcome {
+    match receive.read_to_end(MAX_RESPONSE).await {
+        Ok(bytes) => Outcome::Answered(bytes.into()),
+        Err(ReadToEndError::Read(ReadError::Reset(code))) => Outcome::Reset(code.into()),
+        Err(ReadToEndError::Read(ReadError::ConnectionLost(error))) => Outcome::Closed(close_code(&error)),
+        Err(_) => Outcome::Answered(Bytes::new()),
+    }
+}
+
+/// The code that the peer closed with; `u64::MAX` when the connection ended otherwise.
+fn close_code(error: &quinn::ConnectionError) -> u64 {
+    match error {
+        quinn::ConnectionError::ApplicationClosed(close) => close.error_code.into(),
+        quinn::ConnectionError::ConnectionClosed(close) => close.error_code.into(),
+        _ => u64::MAX,
+    }
+}
+
+/// A variable-length integer (RFC 9000 section 16), in the longest form.
+fn put_varint(out: &mut BytesMut, value: u64) {
+    out.put_u64(value | 0b11 << 62);
+}
+
+/// An integer with a prefix of `bits` (RFC 7541 section 5.1).
+fn put_prefixed(out: &mut BytesMut, pattern: u8, bits: u32, value: usize) {
+    let limit = (1_usize << bits) - 1;
+    if value < limit {
+        out.put_u8(pattern | u8::try_from(value).unwrap_or_default());
+        return;
+    }
+    out.put_u8(pattern | u8::try_from(limit).unwrap_or_default());
+    let mut rest = value - limit;
+    while rest >= 128 {
+        out.put_u8(u8::try_from(rest % 128).unwrap_or_default() | 128);
+        rest /= 128;
+    }
+    out.put_u8(u8::try_from(rest).unwrap_or_default());
+}

@@ -1,0 +1,296 @@
+//! A whole cluster in one call: certificates, stores, a relay and runners.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), telemetry_rig::rig::RigError> {
+//! use telemetry_rig::rig::{Rig, StoreKind};
+//!
+//! let rig = Rig::builder().stores(StoreKind::BuiltIn).runners(3).start().await?;
+//! # drop(rig);
+//! # Ok(())
+//! # }
+//! ```
+
+mod cluster;
+mod relay;
+mod tokens;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use telemetry_certs::{AuthorityError, Credentials, LoadError, TlsError};
+use telemetry_proto::claims::{Expectations, RunnerBinding};
+use telemetry_proto::{Clock, RunnerId, Signal, SystemClock};
+use telemetry_relay::RelayBuilder;
+use telemetry_relay::forward::BackendSettings;
+use telemetry_relay::gate::{JwtVerifier, KeySet, RemovedRunners, SignatureAlgorithm};
+use telemetry_relay::issuer::{Issuer, IssuerConfig, KeyRing, MintRate, SigningKey};
+
+use crate::net::free_address;
+use crate::raw::{HandMade, RawClient, RawError};
+use crate::stores::{BuiltInStore, Program, Store, StoreError};
+
+pub use cluster::Cluster;
+pub use relay::InProcessRelay;
+pub use tokens::TokenBuilder;
+
+/// The issuer of every rig's tokens.
+pub const ISSUER: &str = "https://coordinator.test";
+
+/// Which stores stand behind the relay.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum StoreKind {
+    /// VictoriaMetrics and VictoriaLogs.
+    Real,
+    /// One built-in store for both.
+    #[default]
+    BuiltIn,
+}
+
+/// The rig can't be put together.
+#[derive(Debug, thiserror::Error)]
+pub enum RigError {
+    /// A store does not start.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A certificate can't be issued.
+    #[error(transparent)]
+    Authority(#[from] AuthorityError),
+    /// A certificate can't be read.
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    /// A TLS configuration can't be built.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// An address can't be used.
+    #[error("an address can't be used")]
+    Io(#[from] std::io::Error),
+    /// Anything else.
+    #[error("the rig can't be put together: {0}")]
+    Setup(String),
+}
+
+/// Says what a rig is made of.
+#[must_use]
+pub struct RigBuilder {
+    stores: StoreKind,
+    runners: usize,
+    binding: RunnerBinding,
+    mint_rate: MintRate,
+    adjust: Box<dyn FnOnce(RelayBuilder) -> RelayBuilder + Send>,
+}
+
+/// A cluster that runs. Everything ends when it is dropped.
+pub struct Rig {
+    cluster: Cluster,
+    signing: Arc<SigningKey>,
+    issuer: Arc<Issuer>,
+    verifier: Arc<JwtVerifier>,
+    removed: Arc<RemovedRunners>,
+    relay: InProcessRelay,
+    metrics: Store,
+    logs: Option<Store>,
+    runners: Vec<RigRunner>,
+}
+
+/// A runner: its ID and its certificate.
+#[derive(Debug)]
+pub struct RigRunner {
+    /// Its ID.
+    pub id: RunnerId,
+    /// Its certificate and key.
+    pub credentials: Credentials,
+}
+
+impl Rig {
+    /// A cluster with built-in stores and one runner, unless told otherwise.
+    pub fn builder() -> RigBuilder {
+        RigBuilder {
+            stores: StoreKind::default(),
+            runners: 1,
+            binding: RunnerBinding::default(),
+            mint_rate: MintRate { per_minute: 6_000, burst: 1_000 },
+            adjust: Box::new(|relay| relay),
+        }
+    }
+
+    /// The identities.
+    #[must_use]
+    pub const fn cluster(&self) -> &Cluster {
+        &self.cluster
+    }
+
+    /// Where the relay listens.
+    #[must_use]
+    pub const fn relay_address(&self) -> SocketAddr {
+        self.relay.address()
+    }
+
+    /// The store behind the metrics route.
+    #[must_use]
+    pub const fn metrics_store(&self) -> &Store {
+        &self.metrics
+    }
+
+    /// The store behind the logs route.
+    #[must_use]
+    pub fn log_store(&self) -> &Store {
+        self.logs.as_ref().unwrap_or(&self.metrics)
+    }
+
+    /// The built-in store, to be told how to misbehave and asked what it saw.
+    ///
+    /// # Panics
+    /// When the stores are real.
+    #[must_use]
+    pub fn built_in_store(&self) -> &BuiltInStore {
+        match &self.metrics {
+            Store::BuiltIn(store) => store,
+            Store::Real(_) => panic!("the stores of this rig are real"),
+        }
+    }
+
+    /// A runner, from 0.
+    #[must_use]
+    pub fn runner(&self, index: usize) -> &RigRunner {
+        &self.runners[index]
+    }
+
+    /// Who mints tokens.
+    #[must_use]
+    pub const fn issuer(&self) -> &Arc<Issuer> {
+        &self.issuer
+    }
+
+    /// Who checks tokens.
+    #[must_use]
+    pub const fn verifier(&self) -> &Arc<JwtVerifier> {
+        &self.verifier
+    }
+
+    /// Who was removed.
+    #[must_use]
+    pub const fn removed(&self) -> &Arc<RemovedRunners> {
+        &self.removed
+    }
+
+    /// The key that signs tokens.
+    #[must_use]
+    pub fn signing_key(&self) -> &SigningKey {
+        &self.signing
+    }
+
+    /// A good token for a runner, to be spoilt.
+    pub fn token_for(&self, runner: &RunnerId) -> TokenBuilder {
+        TokenBuilder::good(ISSUER, runner)
+    }
+
+    /// A good token for the runner with this index.
+    #[must_use]
+    pub fn token(&self, index: usize) -> String {
+        self.token_for(&self.runner(index).id).sign(&self.signing)
+    }
+
+    /// Connects to the relay as the runner with this index.
+    ///
+    /// # Errors
+    /// The connection does not come up.
+    pub async fn raw_client(&self, index: usize) -> Result<RawClient, RawError> {
+        self.raw_client_with(Some(&self.runner(index).credentials)).await
+    }
+
+    /// Connects to the relay with these credentials, or none.
+    ///
+    /// # Errors
+    /// The connection does not come up.
+    pub async fn raw_client_with(&self, credentials: Option<&Credentials>) -> Result<RawClient, RawError> {
+        RawClient::connect(self.relay_address(), self.cluster.roots(), credentials).await
+    }
+
+    /// Connects to the relay as the runner with this index, to write frames by hand.
+    ///
+    /// # Errors
+    /// The connection does not come up.
+    pub async fn hand_made(&self, index: usize) -> Result<HandMade, RawError> {
+        HandMade::connect(self.relay_address(), self.cluster.roots(), &self.runner(index).credentials).await
+    }
+}
+
+impl RigBuilder {
+    /// With these stores.
+    pub const fn stores(mut self, stores: StoreKind) -> Self {
+        self.stores = stores;
+        self
+    }
+
+    /// With this many runners: `r1`, `r2` and so on.
+    pub const fn runners(mut self, count: usize) -> Self {
+        self.runners = count;
+        self
+    }
+
+    /// With tokens that must name their runner, or need not.
+    pub const fn runner_binding(mut self, binding: RunnerBinding) -> Self {
+        self.binding = binding;
+        self
+    }
+
+    /// With this bound on how often a runner may mint; without it as good as none.
+    pub const fn mint_rate(mut self, per_minute: u32, burst: u32) -> Self {
+        self.mint_rate = MintRate { per_minute, burst };
+        self
+    }
+
+    /// With other settings of the relay.
+    pub fn relay(mut self, adjust: impl FnOnce(RelayBuilder) -> RelayBuilder + Send + 'static) -> Self {
+        self.adjust = Box::new(adjust);
+        self
+    }
+
+    /// Puts it together and waits until everything answers.
+    ///
+    /// # Errors
+    /// What does not work.
+    pub async fn start(self) -> Result<Rig, RigError> {
+        let setup = |error: &dyn std::fmt::Display| RigError::Setup(error.to_string());
+        let cluster = Cluster::new("rig")?;
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let removed = Arc::new(RemovedRunners::default());
+
+        let signing = SigningKey::generate(SignatureAlgorithm::EdDsa).map_err(|e| setup(&e))?;
+        let keys = KeyRing::new(signing, &KeySet::default()).map_err(|e| setup(&e))?;
+        let signing = keys.signing();
+        let mut issuing = IssuerConfig::new(ISSUER);
+        issuing.rate = self.mint_rate;
+        let issuer =
+            Issuer::new(issuing, keys, Arc::clone(&clock), Arc::clone(&removed) as _).map_err(|e| setup(&e))?;
+        let issuer = Arc::new(issuer);
+        let expected = Expectations { runner_binding: self.binding, ..Expectations::new(ISSUER) };
+        let verifier = Arc::new(JwtVerifier::new(issuer.public_keys(), expected, clock));
+
+        let (metrics, logs) = match self.stores {
+            StoreKind::BuiltIn => (Store::built_in().await?, None),
+            StoreKind::Real => {
+                let (metrics, logs) =
+                    tokio::try_join!(Store::real(Program::VictoriaMetrics), Store::real(Program::VictoriaLogs))?;
+                (metrics, Some(logs))
+            }
+        };
+        let log_address = logs.as_ref().unwrap_or(&metrics).address();
+        let service = RelayBuilder::new(Arc::clone(&verifier) as _)
+            .store(Signal::Metrics, BackendSettings::new(metrics.address().into()))
+            .store(Signal::Logs, BackendSettings::new(log_address.into()))
+            .registry(Arc::clone(&removed) as _)
+            .issuer(Arc::clone(&issuer));
+        let service = (self.adjust)(service).build();
+        let relay =
+            InProcessRelay::start(free_address()?, &cluster.coordinator().credentials()?, cluster.roots(), service)?;
+
+        let runners = (1..=self.runners).map(|number| {
+            let id = RunnerId::new(&format!("r{number}")).map_err(|e| setup(&e))?;
+            let credentials = cluster.issue_runner(&id)?;
+            Ok(RigRunner { id, credentials })
+        });
+        let runners = runners.collect::<Result<_, RigError>>()?;
+        Ok(Rig { cluster, signing, issuer, verifier, removed, relay, metrics, logs, runners })
+    }
+}
