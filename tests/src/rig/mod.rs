@@ -16,10 +16,11 @@ mod tokens;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use telemetry_certs::{AuthorityError, Credentials, LoadError, TlsError};
 use telemetry_proto::claims::{Expectations, RunnerBinding};
-use telemetry_proto::{Clock, RunnerId, Signal, SystemClock};
+use telemetry_proto::{Clock, RunnerId, Signal, SystemClock, limits};
 use telemetry_relay::RelayBuilder;
 use telemetry_relay::forward::BackendSettings;
 use telemetry_relay::gate::{JwtVerifier, KeySet, RemovedRunners, SignatureAlgorithm};
@@ -76,6 +77,7 @@ pub struct RigBuilder {
     runners: usize,
     binding: RunnerBinding,
     mint_rate: MintRate,
+    store_timeout: Duration,
     adjust: Box<dyn FnOnce(RelayBuilder) -> RelayBuilder + Send>,
 }
 
@@ -109,6 +111,7 @@ impl Rig {
             runners: 1,
             binding: RunnerBinding::default(),
             mint_rate: MintRate { per_minute: 6_000, burst: 1_000 },
+            store_timeout: limits::BACKEND_TIMEOUT,
             adjust: Box::new(|relay| relay),
         }
     }
@@ -240,6 +243,12 @@ impl RigBuilder {
         self
     }
 
+    /// With a relay that waits this long for its stores.
+    pub const fn store_timeout(mut self, timeout: Duration) -> Self {
+        self.store_timeout = timeout;
+        self
+    }
+
     /// With other settings of the relay.
     pub fn relay(mut self, adjust: impl FnOnce(RelayBuilder) -> RelayBuilder + Send + 'static) -> Self {
         self.adjust = Box::new(adjust);
@@ -276,9 +285,13 @@ impl RigBuilder {
             }
         };
         let log_address = logs.as_ref().unwrap_or(&metrics).address();
+        let backend = |address: SocketAddr| BackendSettings {
+            timeout: self.store_timeout,
+            ..BackendSettings::new(address.into())
+        };
         let service = RelayBuilder::new(Arc::clone(&verifier) as _)
-            .store(Signal::Metrics, BackendSettings::new(metrics.address().into()))
-            .store(Signal::Logs, BackendSettings::new(log_address.into()))
+            .store(Signal::Metrics, backend(metrics.address()))
+            .store(Signal::Logs, backend(log_address))
             .registry(Arc::clone(&removed) as _)
             .issuer(Arc::clone(&issuer));
         let service = (self.adjust)(service).build();
