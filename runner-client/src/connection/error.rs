@@ -1,0 +1,81 @@
+//! Why there is no connection, and what became of a request.
+
+use std::io;
+use std::sync::Arc;
+
+use quinn::ConnectionError;
+
+/// Why there is no connection to a coordinator.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConnectError {
+    /// The name of the coordinator can't be resolved.
+    #[error("the name of the coordinator can't be resolved")]
+    Unresolvable(#[source] Arc<io::Error>),
+    /// Nothing can be sent to the coordinator's address.
+    #[error("the coordinator's address can't be used")]
+    Unreachable(#[source] Arc<dyn std::error::Error + Send + Sync>),
+    /// The coordinator does not answer.
+    #[error("the coordinator does not answer")]
+    Timeout,
+    /// The other side speaks, but not as we do.
+    #[error("the other side does not speak HTTP/3 as we do")]
+    Protocol(#[source] ConnectionError),
+    /// The client was closed.
+    #[error("the client is closed")]
+    Closed,
+}
+
+/// What kind of trouble a [`ConnectError`] is: whose turn it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ConnectErrorKind {
+    /// The network or the coordinator is away: time may heal it.
+    Outage,
+    /// One side does not trust the other: someone must change a certificate or an address.
+    Identity,
+    /// The client was closed.
+    Closed,
+}
+
+/// What became of a request that has no response.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum SendError {
+    /// There is no connection; nothing was sent.
+    #[error("not sent: {0}")]
+    NotSent(#[source] ConnectError),
+    /// The connection or the stream broke. The other side may have got the request or not.
+    #[error("the connection broke under the request")]
+    Lost(#[source] Arc<dyn std::error::Error + Send + Sync>),
+    /// There was no whole response in time. The other side may have got the request or not.
+    #[error("no response in time")]
+    Timeout,
+}
+
+impl SendError {
+    /// Whether nothing was sent because the network or the coordinator is away.
+    #[must_use]
+    pub const fn is_outage(&self) -> bool {
+        matches!(self, Self::NotSent(error) if matches!(error.kind(), ConnectErrorKind::Outage))
+    }
+}
+
+impl ConnectError {
+    /// What kind of trouble it is.
+    #[must_use]
+    pub const fn kind(&self) -> ConnectErrorKind {
+        match self {
+            Self::Unresolvable(_) | Self::Unreachable(_) | Self::Timeout | Self::Protocol(_) => {
+                ConnectErrorKind::Outage
+            }
+            Self::Closed => ConnectErrorKind::Closed,
+        }
+    }
+
+    /// Whether it makes sense to dial again without a change of certificates or addresses.
+    #[must_use]
+    pub const fn is_retryable(&self) -> bool {
+        matches!(self.kind(), ConnectErrorKind::Outage)
+    }
+}
