@@ -4,6 +4,8 @@
 //! A client whose certificate is refused sees a successful connection first, since in TLS 1.3 the server verifies it
 //! after the client is done. The code comes with the close of the connection.
 
+use rustls::{AlertDescription, Error};
+
 /// Why the peer refused our certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum CertificateRefusal {
@@ -49,6 +51,15 @@ impl CertificateRefusal {
             _ => return None,
         })
     }
+
+    /// Reads the error of a TLS connection without QUIC: an alert that the peer sent.
+    #[must_use]
+    pub fn from_rustls(error: &Error) -> Option<Self> {
+        match error {
+            Error::AlertReceived(alert) => Self::from_quic_code(quic_code(*alert)),
+            _ => None,
+        }
+    }
 }
 
 /// Why we refused the server's certificate.
@@ -91,6 +102,20 @@ impl ServerDistrust {
             _ => return None,
         })
     }
+
+    /// Reads the error of a TLS connection without QUIC, under [`client_config`](crate::client_config).
+    #[must_use]
+    pub fn from_rustls(error: &Error) -> Option<Self> {
+        match error {
+            Error::InvalidCertificate(reason) => Self::from_quic_code(quic_code(reason.clone().into())),
+            _ => None,
+        }
+    }
+}
+
+/// The QUIC error code of a TLS alert (RFC 9001 section 4.8).
+fn quic_code(alert: AlertDescription) -> u64 {
+    0x100 | u64::from(u8::from(alert))
 }
 
 #[cfg(test)]

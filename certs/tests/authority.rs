@@ -1,5 +1,7 @@
 //! What the authority issues, and which authorities it can be loaded from.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot be set up fails")]
+
 mod common;
 
 use std::sync::Arc;

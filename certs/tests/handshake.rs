@@ -1,5 +1,7 @@
 //! What the two TLS configurations promise, in handshakes over memory.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot be set up fails")]
+
 mod common;
 
 use std::net::IpAddr;
@@ -11,8 +13,8 @@ use rustls::version::{TLS12, TLS13};
 use rustls::{CertificateError, ClientConfig, ClientConnection, Error, HandshakeKind, ServerConfig};
 use telemetry_certs::testing::{self, Hierarchy, Leaf, TestKey, Usage};
 use telemetry_certs::{
-    ClientTls, Crls, IdentitySource, Issued, KeyKind, Roots, RunnerAsServer, RunnerRequest, ServerTls, client_config,
-    server_config,
+    CertificateRefusal, ClientTls, Crls, IdentitySource, Issued, KeyKind, Roots, RunnerAsServer, RunnerRequest,
+    ServerDistrust, ServerTls, client_config, server_config,
 };
 use telemetry_proto::RunnerId;
 
@@ -50,6 +52,8 @@ fn a_client_without_a_certificate_is_refused() {
         .with_no_client_auth();
     let outcome = shake(&with_alpn(nobody), &server(&authority), COORDINATOR);
     assert_eq!(outcome.server, Err(Error::NoCertificatesPresented));
+    let told = CertificateRefusal::from_rustls(&outcome.client.unwrap_err());
+    assert_eq!(told, Some(CertificateRefusal::NoCertificate));
 }
 
 #[test]
@@ -142,6 +146,8 @@ fn a_server_that_shows_a_runners_certificate_is_refused() {
         let server = serve(&leaf.issued_by(&authority), &authority, &Crls::default());
         let error = shake(&runner, &server, COORDINATOR).client.expect_err("refused");
         assert_eq!(is_runner_as_server(&error), valid_otherwise, "{error:?}");
+        let expected = if valid_otherwise { ServerDistrust::Runner } else { ServerDistrust::WrongUsage };
+        assert_eq!(ServerDistrust::from_rustls(&error), Some(expected));
     }
 }
 

@@ -1,10 +1,15 @@
 //! Every fault of a file is named, with the file and what to do.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot be set up fails")]
+
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use telemetry_certs::testing::{self, Leaf, TestKey};
 use telemetry_certs::{CRL_LIFETIME, Credentials, CrlRequest, Crls, Issued, LoadError, LoadFault, Origin, Roots};
+
+/// The name of a file, what is in it, and whether this is the fault.
+type Case = (&'static str, String, fn(&LoadFault) -> bool);
 
 #[test]
 fn credentials_load_from_files_and_from_one_file() {
@@ -30,7 +35,7 @@ fn each_fault_of_a_chain_is_named() {
     let Issued { chain_pem, key_pem } = runner();
     let half = &chain_pem[..chain_pem.len() / 2];
     let second_half = format!("{chain_pem}{half}");
-    let cases: [(&str, String, fn(&LoadFault) -> bool); 8] = [
+    let cases: [Case; 8] = [
         ("empty", String::new(), |fault| matches!(fault, LoadFault::Empty)),
         ("blank", " \n\n".to_owned(), |fault| matches!(fault, LoadFault::Empty)),
         ("der", "\u{30}\u{1}".to_owned(), |fault| matches!(fault, LoadFault::NotPem)),
@@ -54,7 +59,7 @@ fn each_fault_of_a_chain_is_named() {
 fn each_fault_of_a_key_is_named() {
     let Issued { chain_pem, key_pem } = runner();
     let encrypted = key_pem.replace("PRIVATE KEY", "ENCRYPTED PRIVATE KEY");
-    let cases: [(&str, String, fn(&LoadFault) -> bool); 7] = [
+    let cases: [Case; 7] = [
         ("empty", String::new(), |fault| matches!(fault, LoadFault::Empty)),
         ("half", key_pem[..60].to_owned(), |fault| matches!(fault, LoadFault::Truncated)),
         ("chain", chain_pem.clone(), |fault| matches!(fault, LoadFault::NoPrivateKey)),

@@ -1,5 +1,7 @@
 //! What each side learns of a refused certificate over QUIC, and that QUIC itself keeps the promises of TLS.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot be set up fails")]
+
 mod common;
 
 use std::net::Ipv4Addr;

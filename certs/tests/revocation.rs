@@ -1,5 +1,7 @@
 //! What revocation lists do to a runner.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot be set up fails")]
+
 mod common;
 
 use std::sync::Arc;
@@ -11,7 +13,7 @@ use rustls_pki_types::UnixTime;
 use telemetry_certs::testing::{self, Hierarchy, Leaf};
 use telemetry_certs::{
     CRL_LIFETIME, ClusterAuthority, CrlRequest, Crls, Issued, KeyKind, PeerIdentity, Revocation, Roots, ServerTls,
-    TlsError, client_verifier, server_config,
+    TlsError, client_verifier, describe, server_config,
 };
 use telemetry_proto::Clock;
 
@@ -56,13 +58,25 @@ fn the_lists_of_an_intermediate_are_its_own() {
 }
 
 #[test]
+fn what_a_revoked_intermediate_issued_is_refused() {
+    let Hierarchy { root, intermediate } = Hierarchy::new(KeyKind::P256);
+    let serial = describe(intermediate.certificate()).unwrap().serial;
+    let revoked = vec![Revocation { serial, revoked_at: SystemTime::now() }];
+    let pem = root.issue_crl(&CrlRequest { revoked, number: 1, lifetime: CRL_LIFETIME }).unwrap();
+    let mut both = Crls::from_pem(pem.as_bytes()).unwrap();
+    both.extend(crls(&intermediate, &[]));
+    let runner = Leaf::runner("r7").issued_by(&intermediate);
+    assert_eq!(verdict(&runner, &intermediate, &root, &both), Err(CertificateError::Revoked.into()));
+}
+
+#[test]
 fn a_root_without_a_list_is_refused_while_others_have_one() {
     let (listed, forgotten) = (testing::authority(), testing::authority());
     let both =
         Roots::from_pem(format!("{}{}", listed.certificate_pem(), forgotten.certificate_pem()).as_bytes()).unwrap();
     let mut lists = crls(&listed, &[]);
     let error = client_verifier(&both, lists.ders()).expect_err("refused");
-    let forgotten_name = telemetry_certs::describe(forgotten.certificate()).unwrap().subject;
+    let forgotten_name = describe(forgotten.certificate()).unwrap().subject;
     assert!(matches!(&error, TlsError::RootWithoutCrl { root } if *root == forgotten_name), "{error}");
     assert!(error.to_string().contains("issue a list"), "{error}");
 

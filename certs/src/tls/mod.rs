@@ -121,10 +121,9 @@ pub fn client_config(parts: ClientTls<'_>) -> Result<ClientConfig, TlsError> {
 /// What [`server_config`] verifies clients with. By itself it serves to ask again about the chain of a connection that
 /// outlives a change of roots or lists.
 ///
-/// Without lists nothing is revoked. With lists, those of a leaf's issuer are asked, and a leaf whose issuer has none is
-/// refused: a list that got lost must not let a revoked runner in. Only leaves are looked up, since an intermediate
-/// is withdrawn by replacing the root's list of trust. A list past its `nextUpdate` stays in force: it is the
-/// operator's own file, and its being late must not turn the whole fleet away.
+/// Without lists nothing is revoked. With lists, each certificate of a chain is looked up in those of its issuer, and
+/// one whose issuer has none is refused: a list that got lost must not let a revoked runner in. A list past its
+/// `nextUpdate` stays in force: it is the operator's own file, and its being late must not turn the whole fleet away.
 ///
 /// # Errors
 /// [`TlsError`].
@@ -135,7 +134,6 @@ pub fn client_verifier(
     check_coverage(roots, crls)?;
     let verifier = WebPkiClientVerifier::builder_with_provider(Arc::clone(roots.store()), provider())
         .with_crls(crls.iter().cloned())
-        .only_check_end_entity_revocation()
         .build()?;
     Ok(verifier)
 }

@@ -1,6 +1,7 @@
 //! Handshakes over memory.
 
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its own part of this")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot be set up fails")]
 
 use std::sync::Arc;
 
