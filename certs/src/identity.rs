@@ -118,7 +118,7 @@ pub fn looks_like_runner(leaf: &CertificateDer<'_>) -> bool {
     let by_uri = names.is_some_and(|names| {
         names.value.general_names.iter().any(|name| match name {
             GeneralName::URI(uri) => uri.to_ascii_lowercase().contains("/runner/"),
-            // A URI that is not text.
+            // A name that cannot be read.
             GeneralName::Invalid(..) => true,
             _ => false,
         })
