@@ -8,6 +8,7 @@ pub mod forward;
 pub mod gate;
 pub mod intake;
 pub mod issuer;
+pub mod listener;
 mod metrics;
 pub mod once;
 mod refusal;

@@ -1,13 +1,32 @@
 //! The configuration of `telemetry-relay`: a TOML file, overrides from the environment, and validation that names every
 //! fault at once.
 
+mod assemble;
 mod env;
 mod fault;
 mod file;
 
+use std::path::Path;
+
+pub use assemble::Assembled;
 pub use env::{EnvSource, ProcessEnv};
 pub use fault::{ConfigFault, ConfigFaults};
 pub use file::{
     ConfigFile, IssuerSection, LimitsSection, ListenerSection, RunnersSection, StoreSection, StoresSection, TlsSection,
     TokensSection,
 };
+
+/// Reads the file at `path`, applies the environment, reads every key and certificate, and puts the relay together.
+/// Paths in the file are relative to the file's folder.
+///
+/// # Errors
+/// Everything that is wrong, not the first.
+pub fn load(path: &Path, env: &dyn EnvSource) -> Result<Assembled, ConfigFaults> {
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        let remedy = "name a readable file with --config, or make one from the example in the operator's guide";
+        ConfigFaults::one(ConfigFault::new(path.display(), error, remedy))
+    })?;
+    let file = ConfigFile::parse(&text, env)?;
+    let base = path.parent().unwrap_or(Path::new("."));
+    assemble::assemble(&file, base)
+}

@@ -1,0 +1,280 @@
+//! From the file's keys to a relay that can serve.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use telemetry_certs::{Credentials, Crls, Roots, ServerTls};
+use telemetry_proto::claims::Expectations;
+use telemetry_proto::{Clock, Signal, SystemClock, limits};
+
+use super::{ConfigFaults, ConfigFile, IssuerSection, LimitsSection, ListenerSection, StoreSection, TlsSection};
+use crate::admission::{BudgetLimits, TenantLimits};
+use crate::forward::{BackendSettings, StoreAddress};
+use crate::gate::{JwtVerifier, KeySet, MAX_JWKS_BYTES, PublicKey, RemovedRunners, RunnerRegistry};
+use crate::intake::BodyLimits;
+use crate::issuer::{Issuer, IssuerConfig, KeyRing, SigningKey};
+use crate::listener::ListenerConfig;
+use crate::{RelayBuilder, RelayService};
+
+/// The ALPN protocol of HTTP/3 (RFC 9114 section 3.1).
+const ALPN_H3: &[u8] = b"h3";
+
+/// Everything that `serve` needs, validated.
+pub struct Assembled {
+    /// The service.
+    pub service: RelayService,
+    /// Where and how to listen.
+    pub listener: ListenerConfig,
+    /// The coordinator's side of TLS.
+    pub tls: Arc<rustls::ServerConfig>,
+    /// How long running requests may take after the relay is told to stop.
+    pub drain: Duration,
+    /// The stores of the signals that are taken, for the startup line.
+    pub stores: Vec<(Signal, StoreAddress)>,
+    /// Whether tokens are minted here.
+    pub mints: bool,
+}
+
+pub(super) fn assemble(file: &ConfigFile, base: &Path) -> Result<Assembled, ConfigFaults> {
+    let mut faults = ConfigFaults::default();
+    let tls = tls(&file.tls, base, &mut faults);
+    let registry = registry(file, base, &mut faults);
+    let issuer = issuer(file, base, registry.clone(), &mut faults);
+    let keys = keys(file, issuer.as_ref().and_then(Option::as_deref), base, &mut faults);
+    let stores = stores(file, &mut faults);
+    check_limits(&file.limits, &mut faults);
+    check_tokens(file, &mut faults);
+    let assembled = (|| {
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let verifier = JwtVerifier::new(keys?, expectations(file), clock);
+        let mut builder = RelayBuilder::new(Arc::new(verifier))
+            .registry(registry?)
+            .tenant_limits(tenant_limits(&file.limits))
+            .budget_limits(budget_limits(&file.limits))
+            .body_limits(body_limits(&file.limits))
+            .allow_unknown_length(file.limits.allow_unknown_length);
+        let issuer = issuer?;
+        let mints = issuer.is_some();
+        if let Some(issuer) = issuer {
+            builder = builder.issuer(issuer);
+        }
+        let stores = stores?;
+        let addresses = stores.iter().map(|(signal, settings)| (*signal, settings.address.clone())).collect();
+        for (signal, settings) in stores {
+            builder = builder.store(signal, settings);
+        }
+        Some(Assembled {
+            service: builder.build(),
+            listener: listener(&file.listener),
+            tls: tls?,
+            drain: Duration::from_secs(file.listener.drain_seconds),
+            stores: addresses,
+            mints,
+        })
+    })();
+    faults.into_result(assembled)
+}
+
+fn tls(section: &TlsSection, base: &Path, faults: &mut ConfigFaults) -> Option<Arc<rustls::ServerConfig>> {
+    let credentials = Credentials::from_files(base.join(&section.certificate), base.join(&section.key));
+    let credentials = faults.take("tls.certificate and tls.key", "", credentials);
+    if let Some(credentials) = &credentials {
+        faults.require(
+            !telemetry_certs::looks_like_runner(credentials.leaf()),
+            "tls.certificate",
+            "is a runner's certificate, which no client accepts from a coordinator",
+            "`telemetry-relay certs issue coordinator` makes one",
+        );
+    }
+    let roots = faults.take("tls.client_ca", "", Roots::from_file(base.join(&section.client_ca)));
+    let mut crls = Crls::default();
+    for path in &section.crls {
+        if let Some(more) = faults.take("tls.crls", "", Crls::from_file(base.join(path))) {
+            crls.extend(more);
+        }
+    }
+    let config = telemetry_certs::server_config(ServerTls {
+        credentials: &credentials?,
+        client_roots: &roots?,
+        crls: crls.ders(),
+        alpn: &[ALPN_H3],
+    });
+    faults.take("[tls]", "", config).map(Arc::new)
+}
+
+fn registry(file: &ConfigFile, base: &Path, faults: &mut ConfigFaults) -> Option<Arc<dyn RunnerRegistry>> {
+    let removed = match &file.runners.removed {
+        None => Default::default(),
+        Some(path) => faults.take("runners.removed", "", RemovedRunners::load(&base.join(path)))?,
+    };
+    Some(Arc::new(RemovedRunners::new(removed)))
+}
+
+/// The issuer, if there is to be one. The outer `None` says that it can't be had.
+fn issuer(
+    file: &ConfigFile,
+    base: &Path,
+    registry: Option<Arc<dyn RunnerRegistry>>,
+    faults: &mut ConfigFaults,
+) -> Option<Option<Arc<Issuer>>> {
+    let Some(section) = &file.issuer else { return Some(None) };
+    let ring = key_ring(section, base, faults);
+    let mut config = IssuerConfig::new(&file.tokens.issuer);
+    config.organization.clone_from(&section.organization);
+    config.cluster.clone_from(&section.cluster);
+    config.runner_id_claim.clone_from(&file.tokens.runner_id_claim);
+    let issuer = Issuer::new(config, ring?, Arc::new(SystemClock), registry?);
+    faults.take("[issuer]", "", issuer).map(|issuer| Some(Arc::new(issuer)))
+}
+
+fn key_ring(section: &IssuerSection, base: &Path, faults: &mut ConfigFaults) -> Option<KeyRing> {
+    const REMEDY: &str = "name a PKCS#8 private key in PEM; `telemetry-relay certs init` makes one";
+    let path = base.join(&section.signing_key);
+    let pem = faults.take(&at("issuer.signing_key", &path), REMEDY, std::fs::read(&path));
+    let signing = pem.and_then(|pem| faults.take(&at("issuer.signing_key", &path), REMEDY, SigningKey::from_pem(&pem)));
+    let mut former = Some(KeySet::default());
+    for path in &section.previous_keys {
+        let more = read_key_file("issuer.previous_keys", &base.join(path), faults);
+        former = merge(former, more, "issuer.previous_keys", faults);
+    }
+    faults.take("[issuer]", "", KeyRing::new(signing?, &former?))
+}
+
+/// The keys that tokens are verified with: those of the files, and the issuer's own.
+fn keys(file: &ConfigFile, issuer: Option<&Issuer>, base: &Path, faults: &mut ConfigFaults) -> Option<KeySet> {
+    let mut keys = Some(issuer.map(Issuer::public_keys).unwrap_or_default());
+    for path in &file.tokens.keys {
+        let more = read_key_file("tokens.keys", &base.join(path), faults);
+        keys = merge(keys, more, "tokens.keys", faults);
+    }
+    keys
+}
+
+fn merge(keys: Option<KeySet>, more: Option<KeySet>, at: &str, faults: &mut ConfigFaults) -> Option<KeySet> {
+    faults.take(at, "", keys?.merge(&more?))
+}
+
+/// A JWKS document (`.json`), or a public key in PEM whose `kid` is its RFC 7638 thumbprint, as the issuer gives it.
+fn read_key_file(key: &str, path: &Path, faults: &mut ConfigFaults) -> Option<KeySet> {
+    const REMEDY: &str = "name a JWKS document that ends in .json, or a public key in PEM";
+    let at = at(key, path);
+    let bytes = faults.take(&at, REMEDY, read_bounded(path))?;
+    if path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("json")) {
+        return faults.take(&at, REMEDY, KeySet::from_jwks(&bytes));
+    }
+    let public = faults.take(&at, REMEDY, PublicKey::from_pem(&bytes))?;
+    faults.take(&at, REMEDY, KeySet::of(&public.thumbprint(), public))
+}
+
+fn read_bounded(path: &Path) -> std::io::Result<Vec<u8>> {
+    use std::io::Read;
+    let mut bytes = Vec::new();
+    std::fs::File::open(path)?.take(MAX_JWKS_BYTES as u64 + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+fn stores(file: &ConfigFile, faults: &mut ConfigFaults) -> Option<Vec<(Signal, BackendSettings)>> {
+    let sections = [(Signal::Metrics, &file.stores.metrics), (Signal::Logs, &file.stores.logs)];
+    let configured: Vec<_> = sections.into_iter().filter_map(|(signal, s)| Some((signal, s.as_ref()?))).collect();
+    faults.require(
+        !configured.is_empty(),
+        "[stores]",
+        "no store is configured, so every write would be refused",
+        "add [stores.metrics] or [stores.logs] with a url",
+    );
+    configured.into_iter().map(|(signal, section)| Some((signal, store(signal, section, faults)?))).collect()
+}
+
+fn store(signal: Signal, section: &StoreSection, faults: &mut ConfigFaults) -> Option<BackendSettings> {
+    let at = format!("stores.{signal}.url");
+    let address: StoreAddress = faults.take(&at, "", section.url.parse())?;
+    faults.require(
+        section.allow_remote || address.is_loopback(),
+        &at,
+        &format!("{address} can be reached by other machines, and the store has no authentication of its own"),
+        "let the store listen on loopback or a Unix socket, or set allow_remote = true if the network is truly closed",
+    );
+    let at = format!("stores.{signal}.timeout_seconds");
+    faults.require(section.timeout_seconds > 0, &at, "is zero, so every batch would time out", "leave it out for 30");
+    let mut settings = BackendSettings::new(address);
+    settings.attribution = section.attribution;
+    settings.stream_fields = section.stream_fields.clone();
+    settings.zstd = section.zstd;
+    settings.timeout = Duration::from_secs(section.timeout_seconds);
+    Some(settings)
+}
+
+fn check_limits(section: &LimitsSection, faults: &mut ConfigFaults) {
+    let largest = limits::MAX_BODY_BYTES;
+    for (key, value, least, why) in [
+        ("max_decoded_bytes", section.max_decoded_bytes, largest, "a body of 32 MiB must be allowed to be itself"),
+        ("body_memory_bytes", section.body_memory_bytes, largest, "one body of 32 MiB must fit"),
+        ("body_memory_per_runner_bytes", section.body_memory_per_runner_bytes, largest, "one body of 32 MiB must fit"),
+        ("tenant_in_flight", section.tenant_in_flight as u64, 1, "nothing would ever reach a store"),
+    ] {
+        let problem = format!("is {value}, but {why}");
+        faults.require(value >= least, &format!("limits.{key}"), &problem, &format!("set it to {least} or more"));
+    }
+}
+
+fn check_tokens(file: &ConfigFile, faults: &mut ConfigFaults) {
+    faults.require(!file.tokens.issuer.is_empty(), "tokens.issuer", "is empty", "write the exact value of `iss`");
+    faults.require(
+        file.issuer.is_some() || !file.tokens.keys.is_empty(),
+        "tokens.keys",
+        "there is no key to verify tokens with, so every write would be refused",
+        "name the issuer's JWKS document, or add [issuer] to mint tokens here",
+    );
+    let longest = limits::MIN_TOKEN_LIFETIME.as_secs();
+    faults.require(
+        file.tokens.leeway_seconds <= longest,
+        "tokens.leeway_seconds",
+        "is longer than the shortest token lives",
+        &format!("set it to {longest} or less, and set the clocks right"),
+    );
+}
+
+fn expectations(file: &ConfigFile) -> Expectations {
+    let tokens = &file.tokens;
+    let mut expected = Expectations::new(&tokens.issuer);
+    expected.issuers.extend(tokens.previous_issuers.iter().cloned());
+    expected.leeway = Duration::from_secs(tokens.leeway_seconds);
+    expected.runner_binding = tokens.runner_binding;
+    expected.runner_id_claim.clone_from(&tokens.runner_id_claim);
+    expected
+}
+
+fn tenant_limits(section: &LimitsSection) -> TenantLimits {
+    TenantLimits {
+        max_in_flight: section.tenant_in_flight,
+        max_waiting: section.tenant_waiting,
+        max_wait: Duration::from_secs(section.wait_seconds),
+    }
+}
+
+fn budget_limits(section: &LimitsSection) -> BudgetLimits {
+    BudgetLimits {
+        total_bytes: section.body_memory_bytes,
+        per_runner_bytes: section.body_memory_per_runner_bytes,
+        max_wait: Duration::from_secs(section.wait_seconds),
+        ..BudgetLimits::default()
+    }
+}
+
+fn body_limits(section: &LimitsSection) -> BodyLimits {
+    BodyLimits { max_decoded_bytes: section.max_decoded_bytes, ..BodyLimits::default() }
+}
+
+fn listener(section: &ListenerSection) -> ListenerConfig {
+    let mut config = ListenerConfig::new(section.address);
+    config.max_connections = section.max_connections;
+    config.max_connections_per_runner = section.max_connections_per_runner;
+    config.udp_buffer_bytes = section.udp_buffer_bytes;
+    config.transport.segmentation_offload = section.segmentation_offload;
+    config
+}
+
+fn at(key: &str, path: &Path) -> String {
+    format!("{key} ({})", path.display())
+}

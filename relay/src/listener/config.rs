@@ -1,0 +1,76 @@
+//! Where and how to listen.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use telemetry_h3::GuardLimits;
+use telemetry_h3::transport::TransportLimits;
+use telemetry_h3::udp::WANTED_BUFFER_BYTES;
+
+/// Where and how to listen. The defaults are for peers that nobody trusts.
+#[derive(Debug, Clone)]
+pub struct ListenerConfig {
+    /// The UDP address.
+    pub address: SocketAddr,
+    /// Connections at a time, all runners together. Default 10,000.
+    pub max_connections: usize,
+    /// Connections at a time of one runner; its oldest is closed for a new one. Default 16.
+    pub max_connections_per_runner: usize,
+    /// Handshakes at a time. Default 256.
+    pub max_handshakes: usize,
+    /// From this many handshakes on, an address must prove itself with a Retry (RFC 9000 section 8.1.2). Default 64.
+    pub retry_handshakes: usize,
+    /// How long a handshake may take, and then the peer's SETTINGS. Default 10 s.
+    pub handshake_timeout: Duration,
+    /// How long the headers of a request may take. Default 10 s.
+    pub header_timeout: Duration,
+    /// How long a response may make no progress. Default 30 s.
+    pub write_timeout: Duration,
+    /// The UDP socket's buffers, in bytes each way. The system may grant less. Default 4 MiB.
+    pub udp_buffer_bytes: usize,
+    /// What one QUIC connection may use.
+    pub transport: TransportLimits,
+    /// What one HTTP/3 connection may use.
+    pub guard: GuardLimits,
+    /// The key of stateless resets (RFC 9000 section 10.3). Persisted, it lets clients notice a restart at once; without
+    /// one they wait for their own idle timeout.
+    pub reset_key: Option<[u8; 64]>,
+}
+
+impl ListenerConfig {
+    /// The defaults at `address`.
+    #[must_use]
+    pub fn new(address: SocketAddr) -> Self {
+        Self {
+            address,
+            max_connections: 10_000,
+            max_connections_per_runner: 16,
+            max_handshakes: 256,
+            retry_handshakes: 64,
+            handshake_timeout: Duration::from_secs(10),
+            header_timeout: Duration::from_secs(10),
+            write_timeout: Duration::from_secs(30),
+            udp_buffer_bytes: WANTED_BUFFER_BYTES,
+            transport: TransportLimits::default(),
+            guard: GuardLimits::default(),
+            reset_key: None,
+        }
+    }
+}
+
+/// Listening is impossible.
+#[derive(Debug, thiserror::Error)]
+pub enum ListenError {
+    /// The address can't be bound.
+    #[error("can't listen on UDP {address}: {source}; is another program there, or is the port below 1024?")]
+    Bind {
+        /// The address.
+        address: SocketAddr,
+        /// Why.
+        source: io::Error,
+    },
+    /// The TLS configuration has no cipher suite that QUIC can use for its first packets (RFC 9001 section 5.2).
+    #[error("the TLS configuration is of no use for QUIC: it lacks TLS13_AES_128_GCM_SHA256")]
+    Tls,
+}

@@ -1,0 +1,93 @@
+//! Who is connected.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use rustls::pki_types::CertificateDer;
+use telemetry_h3::Code;
+use telemetry_proto::RunnerId;
+use tokio::time::Instant;
+
+use super::varint;
+use crate::gate::Peer;
+
+/// The certificate chain that a peer showed, its leaf first.
+pub type PeerChain = Arc<Vec<CertificateDer<'static>>>;
+
+/// The open connections, by runner. Cheap to clone.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Peers {
+    runners: Arc<Mutex<HashMap<RunnerId, Vec<Connected>>>>,
+}
+
+/// One open connection.
+#[derive(Debug, Clone)]
+pub struct Connected {
+    /// Who is at the other end.
+    pub peer: Peer,
+    /// The chain that it showed, for a verification against other roots or revocation lists.
+    pub chain: PeerChain,
+    /// Since when.
+    pub since: Instant,
+    connection: quinn::Connection,
+}
+
+impl Connected {
+    pub(super) fn new(peer: Peer, chain: PeerChain, connection: quinn::Connection) -> Self {
+        Self { peer, chain, since: Instant::now(), connection }
+    }
+
+    fn close(&self, why: &str) {
+        self.connection.close(varint(Code::H3_NO_ERROR), why.as_bytes());
+    }
+}
+
+impl Peers {
+    /// Adds a connection until the guard is dropped. At most `max` of one runner: the oldest makes room, since it is most
+    /// likely one that its runner has given up.
+    pub(super) fn enter(&self, connected: Connected, max: usize) -> Presence {
+        let presence = Presence {
+            peers: self.clone(),
+            runner: connected.peer.runner().clone(),
+            id: connected.connection.stable_id(),
+        };
+        let mut runners = self.runners.lock();
+        let of_runner = runners.entry(presence.runner.clone()).or_default();
+        of_runner.push(connected);
+        let surplus = of_runner.len().saturating_sub(max);
+        of_runner.drain(..surplus).for_each(|oldest| oldest.close("this runner has too many connections"));
+        presence
+    }
+
+    pub(super) fn all(&self) -> Vec<Connected> {
+        self.runners.lock().values().flatten().cloned().collect()
+    }
+
+    /// Closes the connections for which `which` holds. Returns how many those were.
+    pub(super) fn close(&self, which: impl Fn(&Connected) -> bool, why: &str) -> usize {
+        // Outside the lock: closing takes another.
+        let chosen: Vec<_> = self.all().into_iter().filter(which).collect();
+        chosen.iter().for_each(|connected| connected.close(why));
+        chosen.len()
+    }
+}
+
+/// Keeps a connection among the [`Peers`].
+pub(super) struct Presence {
+    peers: Peers,
+    runner: RunnerId,
+    id: usize,
+}
+
+impl Drop for Presence {
+    fn drop(&mut self) {
+        if let Entry::Occupied(mut entry) = self.peers.runners.lock().entry(self.runner.clone()) {
+            entry.get_mut().retain(|connected| connected.connection.stable_id() != self.id);
+            if entry.get().is_empty() {
+                entry.remove();
+            }
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! The program `telemetry-relay` as a person meets it: setting a cluster up by hand, and what it says when something is
+//! wrong.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use tempfile::TempDir;
+
+fn relay(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_telemetry-relay")).args(args).output().unwrap()
+}
+
+fn succeed(args: &[&str]) {
+    let output = relay(args);
+    assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// A folder with a CA, a coordinator's and a runner's certificate, made by the program itself.
+fn cluster() -> TempDir {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().to_str().unwrap();
+    succeed(&["certs", "init", "--dir", path, "--cluster", "test"]);
+    succeed(&["certs", "issue", "coordinator", "--dir", path, "--dns", "localhost", "--ip", "127.0.0.1"]);
+    succeed(&["certs", "issue", "runner", "r7", "--dir", path, "--key", "ed25519"]);
+    dir
+}
+
+const GOOD: &str = r#"
+[listener]
+address = "127.0.0.1:0"
+[tls]
+certificate = "coordinator.pem"
+key = "coordinator-key.pem"
+client_ca = "ca.pem"
+[tokens]
+issuer = "https://coordinator.test"
+[issuer]
+signing_key = "token-signing-key.pem"
+[stores.metrics]
+url = "http://127.0.0.1:8428"
+[stores.logs]
+url = "unix:/run/victoria-logs.sock"
+"#;
+
+/// Serves with this configuration until it refuses to; returns exit code and message.
+fn refusal(dir: &Path, config: &str) -> (Option<i32>, String) {
+    let file = dir.join("relay.toml");
+    std::fs::write(&file, config).unwrap();
+    let output = relay(&["serve", "--config", file.to_str().unwrap()]);
+    (output.status.code(), String::from_utf8(output.stderr).unwrap())
+}
+
+#[test]
+fn private_keys_are_readable_by_their_owner_only_and_never_written_over() {
+    let dir = cluster();
+    for key in ["ca-key.pem", "token-signing-key.pem", "coordinator-key.pem", "runner-r7-key.pem"] {
+        let mode = std::fs::metadata(dir.path().join(key)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "{key}");
+    }
+    let before = std::fs::read(dir.path().join("ca-key.pem")).unwrap();
+    let path = dir.path().to_str().unwrap();
+    assert_eq!(relay(&["certs", "init", "--dir", path, "--cluster", "test"]).status.code(), Some(1));
+    assert_eq!(relay(&["certs", "issue", "runner", "r7", "--dir", path]).status.code(), Some(1));
+    assert_eq!(std::fs::read(dir.path().join("ca-key.pem")).unwrap(), before);
+    succeed(&["certs", "issue", "runner", "r7", "--dir", path, "--force"]);
+}
+
+#[test]
+fn wrong_usage_exits_with_64_and_help_with_0() {
+    for args in [&["serve"][..], &["nonsense"], &["certs", "issue", "runner", "not an id"], &[]] {
+        assert_eq!(relay(args).status.code(), Some(64), "{args:?}");
+    }
+    let help = relay(&["serve", "--help"]);
+    assert_eq!(help.status.code(), Some(0));
+    assert!(String::from_utf8(help.stdout).unwrap().contains("Example:"));
+}
+
+#[test]
+fn every_fault_of_a_configuration_is_named_in_one_message() {
+    let dir = cluster();
+    let config = GOOD
+        .replace("coordinator-key.pem", "runner-r7-key.pem")
+        .replace("client_ca = \"ca.pem\"", "client_ca = \"missing.pem\"")
+        .replace("127.0.0.1:8428", "10.0.0.1:8428")
+        .replace("https://coordinator.test", "")
+        + "[limits]\ntenant_in_flight = 0\nbody_memory_bytes = 1\n";
+    let (code, message) = refusal(dir.path(), &config);
+    assert_eq!(code, Some(78), "{message}");
+    for expected in [
+        "7 faults",
+        "not the key of the first certificate",
+        "missing.pem: no such file",
+        "10.0.0.1:8428 can be reached by other machines",
+        "allow_remote = true",
+        "tokens.issuer: is empty",
+        "limits.tenant_in_flight: is 0",
+        "limits.body_memory_bytes: is 1",
+    ] {
+        assert!(message.contains(expected), "{expected:?} is not in:\n{message}");
+    }
+}
+
+#[test]
+fn lesson_2_what_would_be_ignored_is_refused() {
+    let dir = cluster();
+    for (what, config, expected) in [
+        ("a misspelt key", GOOD.replace("client_ca", "clientca"), "tls.clientca: unknown key"),
+        ("no CA", GOOD.replace("client_ca = \"ca.pem\"\n", ""), "missing field `client_ca`"),
+        ("no store", GOOD.split("[stores.metrics]").next().unwrap().to_owned(), "no store is configured"),
+        ("no key for tokens", GOOD.replace("[issuer]\nsigning_key = \"token-signing-key.pem\"", ""), "there is no key"),
+        (
+            "a runner's certificate",
+            GOOD.replace("coordinator.pem", "runner-r7.pem").replace("coordinator-key.pem", "runner-r7-key.pem"),
+            "is a runner's certificate",
+        ),
+        ("no TOML", "[tls".to_owned(), "the file:"),
+        ("credentials in a URL", GOOD.replace("http://127", "http://u:p@127"), "holds a query or credentials"),
+    ] {
+        let (code, message) = refusal(dir.path(), &config);
+        assert_eq!(code, Some(78), "{what}: {message}");
+        assert!(message.contains(expected), "{what}: {expected:?} is not in:\n{message}");
+    }
+}
+
+#[test]
+fn a_cut_in_each_file_names_the_file() {
+    let dir = cluster();
+    for file in ["coordinator.pem", "coordinator-key.pem", "ca.pem", "token-signing-key.pem"] {
+        let path = dir.path().join(file);
+        let whole = std::fs::read(&path).unwrap();
+        for cut in [0, whole.len() / 2] {
+            std::fs::write(&path, &whole[..cut]).unwrap();
+            let (code, message) = refusal(dir.path(), GOOD);
+            assert_eq!(code, Some(78), "{file} cut at {cut}: {message}");
+            assert!(message.contains(file), "{file} cut at {cut}: not named in\n{message}");
+            assert!(!message.contains("PRIVATE KEY-----\nM"), "no key is ever printed");
+        }
+        std::fs::write(&path, whole).unwrap();
+    }
+}
