@@ -308,7 +308,8 @@ mod fact_5_reading_is_stopped_while_a_read_is_pending {
     {
         let (_, mut stream) = accept(&mut server).await.unwrap();
         let stopped = tokio::spawn(async move {
-            poll_fn(|cx| Poll::Ready(assert!(stream.poll_recv_data(cx).is_pending()))).await;
+            let pending = poll_fn(|cx| Poll::Ready(stream.poll_recv_data(cx).is_pending())).await;
+            assert!(pending, "the client sent nothing yet");
             stream.stop_sending(Code::H3_NO_ERROR);
             stream
         });

@@ -15,7 +15,6 @@ use tokio_util::sync::ReusableBoxFuture;
 use super::shared::{Shared, connection_error};
 use super::uni::UniStreams;
 use super::{BidiStream, Monitor, RecvStream, ResponseWatch, SendStream};
-use crate::frames::Carries;
 use crate::violation::quic_code;
 use crate::{GuardError, GuardLimits, Violation};
 
@@ -67,7 +66,7 @@ impl quic::Connection<Bytes> for Connection {
         }
         let control = ready!(self.uni.poll_control(&self.shared.limits, cx)).map_err(|v| self.violated(v))?;
         let id = stream_id(control.id())?;
-        Poll::Ready(Ok(RecvStream::new(control, id, Carries::Control, self.shared.clone())))
+        Poll::Ready(Ok(RecvStream::control(control, id, self.shared.clone())))
     }
 
     fn poll_accept_bidi(&mut self, cx: &mut Context<'_>) -> Poll<Result<BidiStream, ConnectionErrorIncoming>> {
@@ -85,7 +84,7 @@ impl quic::Connection<Bytes> for Connection {
             self.shared.accepted_count.fetch_add(1, Ordering::Relaxed);
             *self.shared.accepted.lock() = Some(ResponseWatch::new(id, &send));
             let send = SendStream::new(send, id, Some(self.shared.clone()));
-            let recv = RecvStream::new(recv, id, Carries::Message, self.shared.clone());
+            let recv = RecvStream::message(recv, id, self.shared.clone());
             return Poll::Ready(Ok(BidiStream::new(send, recv)));
         }
     }
@@ -142,7 +141,7 @@ impl quic::OpenStreams<Bytes> for OpenStreams {
         self.bidi = None;
         let (send, recv) = opened.map_err(stream_error)?;
         let id = stream_id(send.id()).map_err(as_stream_error)?;
-        let recv = RecvStream::new(recv, id, Carries::Message, self.shared.clone());
+        let recv = RecvStream::message(recv, id, self.shared.clone());
         Poll::Ready(Ok(BidiStream::new(SendStream::new(send, id, None), recv)))
     }
 

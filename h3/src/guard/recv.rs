@@ -26,8 +26,8 @@ pub struct RecvStream {
     id: StreamId,
     shared: Arc<Shared>,
     frames: FrameReader,
-    /// The payload of the DATA frame whose header h3 got last.
-    payload: Option<Bytes>,
+    /// What h3 gets before anything else: the payload of the DATA frame whose header it got last, or the type of the stream.
+    next: Option<Bytes>,
     /// The last header made, and the size it announces: most packets are of one size.
     data_header: (usize, Bytes),
     ended: Option<Ended>,
@@ -43,9 +43,25 @@ enum Ended {
 }
 
 impl RecvStream {
-    pub(super) fn new(stream: quinn::RecvStream, id: StreamId, carries: Carries, shared: Arc<Shared>) -> Self {
+    /// Guards one direction of a request stream.
+    pub(super) fn message(stream: quinn::RecvStream, id: StreamId, shared: Arc<Shared>) -> Self {
+        Self::new(stream, id, Carries::Message, None, shared)
+    }
+
+    /// Guards a control stream, of which the type was read. h3 wants to read it as well.
+    pub(super) fn control(stream: quinn::RecvStream, id: StreamId, shared: Arc<Shared>) -> Self {
+        Self::new(stream, id, Carries::Control, Some(Bytes::from_static(&[CONTROL_STREAM])), shared)
+    }
+
+    fn new(
+        stream: quinn::RecvStream,
+        id: StreamId,
+        carries: Carries,
+        next: Option<Bytes>,
+        shared: Arc<Shared>,
+    ) -> Self {
         let frames = FrameReader::new(carries, shared.limits);
-        Self { stream, id, shared, frames, payload: None, data_header: (0, Bytes::new()), ended: None }
+        Self { stream, id, shared, frames, next, data_header: (0, Bytes::new()), ended: None }
     }
 
     /// What the peer did wrong on this stream.
@@ -58,8 +74,8 @@ impl RecvStream {
 
     /// What h3 gets next from the bytes that are here.
     fn next_chunk(&mut self) -> Result<Option<Bytes>, Violation> {
-        if let Some(payload) = self.payload.take() {
-            return Ok(Some(payload));
+        if let Some(next) = self.next.take() {
+            return Ok(Some(next));
         }
         match self.frames.next()? {
             Some(Piece::Frame(frame)) => {
@@ -72,7 +88,7 @@ impl RecvStream {
                 if self.data_header.0 != payload.len() {
                     self.data_header = (payload.len(), data_header(payload.len()));
                 }
-                self.payload = Some(payload);
+                self.next = Some(payload);
                 Ok(Some(self.data_header.1.clone()))
             }
             None => Ok(None),
@@ -170,6 +186,9 @@ pub(super) fn poll_chunk(
     let read = pin!(stream.read_chunk(max, true));
     read.poll(cx).map_ok(|chunk| chunk.map(|chunk| chunk.bytes))
 }
+
+/// The type of a control stream (RFC 9114 section 6.2.1), in its only encoding that anyone uses.
+const CONTROL_STREAM: u8 = 0;
 
 /// The type and length of a DATA frame.
 fn data_header(len: usize) -> Bytes {
