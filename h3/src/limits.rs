@@ -1,5 +1,7 @@
 //! What a peer may make us hold or do beyond the bodies it sends.
 
+use std::time::Duration;
+
 /// What a peer may make us hold or do beyond the bodies it sends. Sizes are in bytes.
 ///
 /// Bodies are bounded elsewhere: by flow control on the way in, and by whoever reads them.
@@ -21,9 +23,14 @@ pub struct GuardLimits {
     /// How many bytes the QPACK encoder and decoder streams may carry together in a connection's life: 64 KiB by default.
     /// We announce no dynamic table, so there is hardly anything to say on them (RFC 9204 section 3.2.3).
     pub max_qpack_bytes: u64,
-    /// How many of a peer's request streams may end before any response in a connection's life: 512 by default. This is
-    /// what stops a rapid reset, and also what bounds h3's list of requests that it believes to be running.
+    /// How many of a peer's request streams may end before any response: 512 by default, and one is forgiven every
+    /// [`unanswered_stream_forgiven_after`](Self::unanswered_stream_forgiven_after). This is what stops a rapid reset. It is
+    /// also what bounds h3's list of requests that it believes to be running, which keeps every one that ends before its
+    /// headers are complete.
     pub max_unanswered_streams: u32,
+    /// After how long one unanswered stream is forgiven: 10 s by default, so that an honest client whose requests time out
+    /// now and then never meets the limit.
+    pub unanswered_stream_forgiven_after: Duration,
 }
 
 impl Default for GuardLimits {
@@ -37,6 +44,7 @@ impl Default for GuardLimits {
             max_unknown_streams: 256,
             max_qpack_bytes: 64 * 1024,
             max_unanswered_streams: 512,
+            unanswered_stream_forgiven_after: Duration::from_secs(10),
         }
     }
 }

@@ -19,6 +19,7 @@ mod recv;
 mod send;
 mod shared;
 mod stream;
+mod tally;
 mod uni;
 
 pub use connection::{Connection, OpenStreams};

@@ -51,11 +51,11 @@ impl Monitor {
         self.shared.violation()
     }
 
-    /// How many of the peer's request streams ended before any response was sent on them. The guard closes the connection
-    /// when they become more than [`max_unanswered_streams`](crate::GuardLimits::max_unanswered_streams).
+    /// How many of the peer's request streams ever ended before any response was sent on them. The guard closes the
+    /// connection when too many do lately: see [`max_unanswered_streams`](crate::GuardLimits::max_unanswered_streams).
     #[must_use]
-    pub fn unanswered_streams(&self) -> u32 {
-        self.shared.unanswered()
+    pub fn unanswered_streams(&self) -> u64 {
+        self.shared.unanswered_ever()
     }
 
     /// How many request streams of the peer were let through.

@@ -1,14 +1,16 @@
 //! What the streams of one connection share.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use h3::quic::ConnectionErrorIncoming;
 use parking_lot::Mutex;
 use quinn::ConnectionError;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use super::ResponseWatch;
+use super::tally::Tally;
 use crate::violation::quic_code;
 use crate::{GuardLimits, Violation};
 
@@ -21,7 +23,8 @@ pub(super) struct Shared {
     pub(super) accepted: Mutex<Option<ResponseWatch>>,
     pub(super) accepted_count: AtomicU64,
     pub(super) refusing: AtomicBool,
-    unanswered: AtomicU32,
+    unanswered: Mutex<Tally>,
+    unanswered_ever: AtomicU64,
     violation: OnceLock<Violation>,
 }
 
@@ -34,7 +37,8 @@ impl Shared {
             accepted: Mutex::new(None),
             accepted_count: AtomicU64::new(0),
             refusing: AtomicBool::new(false),
-            unanswered: AtomicU32::new(0),
+            unanswered: Mutex::new(Tally::new(limits.unanswered_stream_forgiven_after, Instant::now())),
+            unanswered_ever: AtomicU64::new(0),
             violation: OnceLock::new(),
         }
     }
@@ -54,14 +58,15 @@ impl Shared {
 
     /// Counts a request stream that ended before any response.
     pub(super) fn count_unanswered(&self) {
-        let before = self.unanswered.fetch_add(1, Ordering::Relaxed);
-        if before >= self.limits.max_unanswered_streams {
+        self.unanswered_ever.fetch_add(1, Ordering::Relaxed);
+        let lately = self.unanswered.lock().add(Instant::now());
+        if lately > self.limits.max_unanswered_streams {
             self.violated(Violation::TooManyUnanswered);
         }
     }
 
-    pub(super) fn unanswered(&self) -> u32 {
-        self.unanswered.load(Ordering::Relaxed)
+    pub(super) fn unanswered_ever(&self) -> u64 {
+        self.unanswered_ever.load(Ordering::Relaxed)
     }
 }
 
