@@ -4,6 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use quinn::ConnectionError;
+use telemetry_certs::{CertificateRefusal, ServerDistrust};
 
 /// Why there is no connection to a coordinator.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -18,6 +19,12 @@ pub enum ConnectError {
     /// The coordinator does not answer.
     #[error("the coordinator does not answer")]
     Timeout,
+    /// The coordinator refuses the runner's certificate.
+    #[error("the coordinator refuses the runner's certificate: {0}")]
+    Refused(CertificateRefusal),
+    /// The runner does not trust the certificate of whoever answers.
+    #[error("the coordinator's certificate is not trusted: {0}")]
+    UntrustedServer(ServerDistrust),
     /// The other side speaks, but not as we do.
     #[error("the other side does not speak HTTP/3 as we do")]
     Protocol(#[source] ConnectionError),
@@ -54,6 +61,15 @@ pub enum SendError {
 }
 
 impl SendError {
+    /// The label `outcome` of `telemetry_requests_total`.
+    pub(crate) const fn as_str(&self) -> &'static str {
+        match self {
+            Self::NotSent(_) => "not-sent",
+            Self::Lost(_) => "lost",
+            Self::Timeout => "timeout",
+        }
+    }
+
     /// Whether nothing was sent because the network or the coordinator is away.
     #[must_use]
     pub const fn is_outage(&self) -> bool {
@@ -69,6 +85,7 @@ impl ConnectError {
             Self::Unresolvable(_) | Self::Unreachable(_) | Self::Timeout | Self::Protocol(_) => {
                 ConnectErrorKind::Outage
             }
+            Self::Refused(_) | Self::UntrustedServer(_) => ConnectErrorKind::Identity,
             Self::Closed => ConnectErrorKind::Closed,
         }
     }

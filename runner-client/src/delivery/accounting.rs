@@ -1,0 +1,110 @@
+//! What became of every item.
+
+use std::fmt;
+
+/// Why an item was dropped: the label `reason` of `telemetry_dropped_total`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum DropReason {
+    /// Memory was used up, and this was the oldest.
+    QueueFull,
+    /// The relay will never accept the batch.
+    Rejected,
+    /// It waited for longer than the age limit.
+    TooOld,
+    /// It ran into a limit of age or space while the runner had no token, or had no right to write.
+    NoCredential,
+    /// It is larger than anything that the store takes.
+    Oversize,
+    /// The client was closed before it could be delivered.
+    Shutdown,
+}
+
+impl DropReason {
+    /// Every reason.
+    pub const ALL: [Self; 6] =
+        [Self::QueueFull, Self::Rejected, Self::TooOld, Self::NoCredential, Self::Oversize, Self::Shutdown];
+
+    /// The value of the label.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::QueueFull => "queue_full",
+            Self::Rejected => "rejected",
+            Self::TooOld => "too_old",
+            Self::NoCredential => "no_credential",
+            Self::Oversize => "oversize",
+            Self::Shutdown => "shutdown",
+        }
+    }
+}
+
+impl fmt::Display for DropReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// The account of one signal, in items (points, records): at any moment
+/// `written = delivered + dropped + waiting`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Tally {
+    /// Handed to a writer, whether it was taken or not.
+    pub written: u64,
+    /// Acknowledged by the store.
+    pub delivered: u64,
+    /// In memory, or under way.
+    pub waiting: u64,
+    dropped: [u64; DropReason::ALL.len()],
+}
+
+impl Tally {
+    /// How many were dropped for `reason`.
+    #[must_use]
+    pub const fn dropped(&self, reason: DropReason) -> u64 {
+        self.dropped[reason as usize]
+    }
+
+    /// How many were dropped for whatever reason.
+    #[must_use]
+    pub fn dropped_in_all(&self) -> u64 {
+        self.dropped.iter().sum()
+    }
+
+    /// An item was handed over and waits now.
+    pub(super) const fn took(&mut self) {
+        self.written += 1;
+        self.waiting += 1;
+    }
+
+    /// An item was handed over and not taken.
+    pub(super) const fn refused(&mut self, reason: DropReason) {
+        self.written += 1;
+        self.dropped[reason as usize] += 1;
+    }
+
+    pub(super) const fn delivered(&mut self, items: u64) {
+        self.waiting -= items;
+        self.delivered += items;
+    }
+
+    pub(super) const fn gave_up(&mut self, items: u64, reason: DropReason) {
+        self.waiting -= items;
+        self.dropped[reason as usize] += items;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reasons_index_their_own_counter() {
+        for (index, reason) in DropReason::ALL.into_iter().enumerate() {
+            assert_eq!(reason as usize, index);
+            let mut tally = Tally::default();
+            tally.refused(reason);
+            assert_eq!((tally.dropped(reason), tally.dropped_in_all(), tally.written), (1, 1, 1));
+        }
+    }
+}

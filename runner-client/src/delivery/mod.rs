@@ -1,0 +1,22 @@
+//! From written lines to settled batches.
+
+mod accounting;
+mod batch;
+mod dead_letter;
+mod engine;
+mod notice;
+mod outbox;
+mod pipeline;
+mod queue;
+mod verdict;
+
+pub use accounting::{DropReason, Tally};
+pub use batch::BatchLimits;
+pub use dead_letter::{DeadLetters, RecentRejections, Rejected};
+pub use engine::RetrySettings;
+pub use outbox::{NotTaken, SignalSettings, Taken};
+pub use pipeline::{CloseReport, FlushReport};
+
+pub(crate) use engine::{Engine, Way};
+pub(crate) use outbox::Outbox;
+pub(crate) use pipeline::Pipelines;

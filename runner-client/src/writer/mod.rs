@@ -1,0 +1,10 @@
+//! What an embedder writes to.
+
+mod line;
+mod logs;
+mod metrics;
+mod record;
+
+pub use logs::LogWriter;
+pub use metrics::MetricsWriter;
+pub use record::{LogRecord, LogValue};
