@@ -41,75 +41,73 @@ pub(super) struct Line {
 
 /// Writes `record` as a line that the store takes.
 pub(super) fn encode(record: &LogRecord<'_>, time: SystemTime) -> Line {
-    let mut fields = record.attributes.len().min(MAX_LOG_FIELDS - RESERVED_FIELDS);
-    let mut line = write(record, time, usize::MAX, fields);
-    if line.bytes.len() > MAX_LOG_LINE_BYTES {
-        for power in TEXT_CUTS.rev() {
-            line = write(record, time, 1 << power, fields);
-            if line.bytes.len() <= MAX_LOG_LINE_BYTES {
-                break;
-            }
-        }
-        while line.bytes.len() > MAX_LOG_LINE_BYTES {
-            fields /= 2;
-            line = write(record, time, 1 << TEXT_CUTS.start(), fields);
-        }
-        line.too_long = true;
+    let most_fields = record.attributes.len().min(MAX_LOG_FIELDS - RESERVED_FIELDS);
+    if let Some(line) = write(record, time, None, most_fields) {
+        return line;
     }
-    line
+    let texts = TEXT_CUTS.rev().map(|power| (1 << power, most_fields));
+    let halves = std::iter::successors(Some(most_fields), |fields| (*fields > 0).then_some(fields / 2));
+    let cuts = texts.chain(halves.map(|fields| (1 << TEXT_CUTS.start(), fields)));
+    // The last of them, short texts and no attributes, always fits.
+    let line = cuts.into_iter().find_map(|(max_text, fields)| write(record, time, Some(max_text), fields));
+    line.unwrap_or_else(|| Line { bytes: Vec::new(), too_long: true, fields: 0, names: 0 })
 }
 
-/// Writes a line whose texts have at most `max_text` bytes, with the first `fields` attributes.
-fn write(record: &LogRecord<'_>, time: SystemTime, max_text: usize, fields: usize) -> Line {
+/// Writes a line whose texts have at most `max_text` bytes, with the first `fields` attributes. `None` if that is too
+/// long; the attempt ends where that is clear.
+fn write(record: &LogRecord<'_>, time: SystemTime, max_text: Option<usize>, fields: usize) -> Option<Line> {
     let mut object = Object { bytes: Vec::with_capacity(512), max_text };
     object.bytes.extend_from_slice(b"{\"_time\":\"");
     write_time(&mut object.bytes, time);
     object.bytes.push(b'"');
-    object.text("_msg", if record.message.is_empty() { "-" } else { &record.message });
-    object.text("entity", &record.entity);
-    object.text("stream", &record.stream);
+    object.text("_msg", if record.message.is_empty() { "-" } else { &record.message })?;
+    object.text("entity", &record.entity)?;
+    object.text("stream", &record.stream)?;
     for (name, id) in [("trace_id", &record.trace_id), ("span_id", &record.span_id)] {
         if let Some(id) = id {
-            object.text(name, id);
+            object.text(name, id)?;
         }
     }
     let mut names = 0;
     for (name, value) in &record.attributes[..fields] {
         if RESERVED_NAMES.contains(&name.as_ref()) || name == CUT_FIELD {
-            object.value(&format!("attribute.{name}"), value);
+            object.value(&format!("attribute.{name}"), value)?;
         } else if name.len() > MAX_FIELD_NAME_BYTES {
             names += 1;
-            object.value(&cut(name, MAX_FIELD_NAME_BYTES - MARK.len()), value);
+            object.value(&cut(name, MAX_FIELD_NAME_BYTES - MARK.len()), value)?;
         } else {
-            object.value(name, value);
+            object.value(name, value)?;
         }
     }
     let lost = record.attributes.len() - fields;
-    let cuts = [(max_text < usize::MAX, "line"), (lost > 0, "fields"), (names > 0, "names")];
+    let cuts = [(max_text.is_some(), "line"), (lost > 0, "fields"), (names > 0, "names")];
     let cuts: Vec<&str> = cuts.into_iter().filter(|(was_cut, _)| *was_cut).map(|(_, what)| what).collect();
     if !cuts.is_empty() {
-        object.text(CUT_FIELD, &cuts.join(" "));
+        object.text(CUT_FIELD, &cuts.join(" "))?;
     }
     object.bytes.extend_from_slice(b"}\n");
-    Line { bytes: object.bytes, too_long: false, fields: lost as u64, names }
+    object.fits()?;
+    Some(Line { bytes: object.bytes, too_long: max_text.is_some(), fields: lost as u64, names })
 }
 
+/// A line in the making. Whatever is added says whether the line is still short enough.
 struct Object {
     bytes: Vec<u8>,
-    max_text: usize,
+    max_text: Option<usize>,
 }
 
 impl Object {
-    fn text(&mut self, name: &str, text: &str) {
+    fn text(&mut self, name: &str, text: &str) -> Option<()> {
         self.name(name);
-        if text.len() > self.max_text {
-            write_string(&mut self.bytes, &cut(text, self.max_text));
-        } else {
-            write_string(&mut self.bytes, text);
+        match self.max_text {
+            Some(max) if text.len() > max => write_string(&mut self.bytes, &cut(text, max)),
+            None if text.len() > MAX_LOG_LINE_BYTES => return None,
+            _ => write_string(&mut self.bytes, text),
         }
+        self.fits()
     }
 
-    fn value(&mut self, name: &str, value: &LogValue<'_>) {
+    fn value(&mut self, name: &str, value: &LogValue<'_>) -> Option<()> {
         match value {
             LogValue::Text(text) => return self.text(name, text),
             LogValue::Float(number) if !number.is_finite() => return self.text(name, &number.to_string()),
@@ -122,6 +120,11 @@ impl Object {
             LogValue::Float(number) => serde_json::to_writer(&mut self.bytes, number).map_err(Into::into),
             LogValue::Bool(truth) => write!(self.bytes, "{truth}"),
         };
+        self.fits()
+    }
+
+    fn fits(&self) -> Option<()> {
+        (self.bytes.len() <= MAX_LOG_LINE_BYTES).then_some(())
     }
 
     fn name(&mut self, name: &str) {

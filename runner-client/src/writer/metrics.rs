@@ -8,7 +8,7 @@ use telemetry_proto::exposition::{Point, write_point};
 
 use crate::delivery::{DropReason, NotTaken, Pipelines, Taken};
 
-/// The longest line that VictoriaMetrics reads (`-import.maxLineLen` and the line cap of the text protocol).
+/// The longest line that VictoriaMetrics reads; for a longer one it refuses the batch.
 const MAX_LINE_BYTES: usize = 256 * 1024;
 /// A line that most points fit in.
 const USUAL_LINE_BYTES: usize = 256;
@@ -31,17 +31,26 @@ impl MetricsWriter {
     /// The point was not taken, and is counted as dropped.
     pub fn write(&self, mut point: Point<'_>) -> Result<Taken, NotTaken> {
         point.timestamp_ms.get_or_insert_with(|| self.now());
-        let mut line = Vec::with_capacity(USUAL_LINE_BYTES);
-        write_point(&mut line, &point);
         let outbox = self.pipelines.metrics();
-        if line.len() > MAX_LINE_BYTES {
-            return Err(outbox.refuse(DropReason::Oversize, NotTaken::Oversize));
+        match line_of(&point) {
+            Some(line) => outbox.push(&line),
+            None => Err(outbox.refuse(DropReason::Oversize, NotTaken::Oversize)),
         }
-        outbox.push(&line)
     }
 
     fn now(&self) -> i64 {
         let since = self.clock.now().duration_since(UNIX_EPOCH).unwrap_or_default();
         i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
     }
+}
+
+/// The point as a line. `None` if the store would not read it.
+fn line_of(point: &Point<'_>) -> Option<Vec<u8>> {
+    let texts: usize = point.labels.iter().map(|(name, value)| name.len() + value.len()).sum();
+    if point.name.len() + texts > MAX_LINE_BYTES {
+        return None;
+    }
+    let mut line = Vec::with_capacity(USUAL_LINE_BYTES);
+    write_point(&mut line, point);
+    (line.len() <= MAX_LINE_BYTES).then_some(line)
 }
