@@ -41,7 +41,11 @@ impl InProcessRelay {
     ) -> Result<Self, RigError> {
         let tls = telemetry_certs::server_config(ServerTls { credentials, client_roots, crls: &[], alpn: &[b"h3"] })?;
         let crypto = QuicServerConfig::try_from(tls).map_err(|error| RigError::Setup(error.to_string()))?;
-        let endpoint = Endpoint::server(ServerConfig::with_crypto(Arc::new(crypto)), address)?;
+        let mut config = ServerConfig::with_crypto(Arc::new(crypto));
+        config.transport_config(Arc::new(telemetry_h3::transport::server(
+            &telemetry_h3::transport::TransportLimits::default(),
+        )));
+        let endpoint = Endpoint::server(config, address)?;
         let task = tokio::spawn(accept(endpoint.clone(), service));
         Ok(Self { address, running: Mutex::new(Some(Running { endpoint, task })) })
     }
@@ -62,7 +66,7 @@ async fn accept(endpoint: Endpoint, service: RelayService) {
             let Ok(chain) = identity.downcast::<Vec<CertificateDer<'static>>>() else { return };
             let Ok(identity) = PeerIdentity::from_leaf(&chain[0]) else { return };
             let peer = Peer::new(identity, connection.remote_address());
-            let Ok(mut h3) = h3::server::Connection::<_, Bytes>::new(h3_quinn::Connection::new(connection)).await
+            let Ok((mut h3, _)) = telemetry_h3::server::begin(connection, telemetry_h3::GuardLimits::default()).await
             else {
                 return;
             };
