@@ -6,6 +6,8 @@
 
 pub mod http;
 pub mod net;
+pub mod process;
+pub mod program;
 pub mod raw;
 pub mod rig;
 pub mod stores;

@@ -25,7 +25,7 @@ use std::time::Duration;
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use tokio::runtime::Builder;
 
-use crate::stores::Program;
+use crate::program::Program;
 
 /// When this variable is `1`, a store that is not to be had is a failure.
 pub const REQUIRE_STORES: &str = "TELEMETRY_REQUIRE_STORES";
@@ -85,7 +85,7 @@ macro_rules! suite {
     ($($test:ident $(needs [$($need:ident),+ $(,)?])?;)+) => {
         fn main() -> ::std::process::ExitCode {
             $crate::suite::Suite::new()
-                $(.test(stringify!($test), &[$($($crate::stores::Program::$need),+)?], $test))+
+                $(.test(stringify!($test), &[$($($crate::program::Program::$need),+)?], $test))+
                 .run()
         }
     };

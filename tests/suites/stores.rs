@@ -8,7 +8,8 @@ use bytes::Bytes;
 use http::StatusCode;
 use telemetry_proto::Signal;
 use telemetry_rig::http::HttpClient;
-use telemetry_rig::stores::{BuiltInStore, Cut, Fault, Program, Store};
+use telemetry_rig::program::Program;
+use telemetry_rig::stores::{BuiltInStore, Cut, Fault, Store};
 use telemetry_rig::suite::TestResult;
 
 telemetry_rig::suite! {

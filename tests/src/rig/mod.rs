@@ -27,8 +27,9 @@ use telemetry_relay::gate::{JwtVerifier, KeySet, RemovedRunners, SignatureAlgori
 use telemetry_relay::issuer::{Issuer, IssuerConfig, KeyRing, MintRate, SigningKey};
 
 use crate::net::free_address;
+use crate::program::Program;
 use crate::raw::{HandMade, RawClient, RawError};
-use crate::stores::{BuiltInStore, Program, Store, StoreError};
+use crate::stores::{BuiltInStore, Store, StoreError};
 
 pub use cluster::Cluster;
 pub use relay::InProcessRelay;

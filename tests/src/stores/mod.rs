@@ -1,8 +1,6 @@
 //! Stores that a relay can write to, and that say what they have stored.
 
 mod builtin;
-mod locate;
-mod process;
 mod real;
 mod record;
 
@@ -13,11 +11,11 @@ use bytes::Bytes;
 use http::StatusCode;
 
 use crate::http::HttpError;
+use crate::process::ProcessError;
+use crate::program::{NotFound, Program};
 use crate::wait::{self, TimedOut};
 
 pub use builtin::{BuiltInStore, Cut, Fault, RecordedRequest};
-pub use locate::{NotFound, Program};
-pub use process::ProcessError;
 pub use real::RealStore;
 pub use record::{LogLine, Sample};
 
@@ -42,9 +40,9 @@ pub enum StoreError {
     /// Its process does not do as it should.
     #[error(transparent)]
     Process(#[from] ProcessError),
-    /// The built-in store can't listen.
-    #[error("the built-in store can't listen")]
-    Listen(#[from] std::io::Error),
+    /// It has no port, or no place for its data.
+    #[error("the store has no port or no place for its data")]
+    Io(#[from] std::io::Error),
     /// There is no whole answer.
     #[error("the store can't be asked: {0}")]
     Http(String),

@@ -1,6 +1,7 @@
 //! VictoriaMetrics and VictoriaLogs themselves.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -9,20 +10,29 @@ use http::StatusCode;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use super::process::{ProcessError, StoreProcess};
-use super::{LogLine, Program, Sample, StoreError};
+use tempfile::TempDir;
+
+use super::{LogLine, Sample, StoreError};
 use crate::http::HttpClient;
+use crate::net::free_address;
+use crate::process::{Process, ProcessError};
+use crate::program::Program;
 
 /// Every sample of every series of any time, without deduplication: what is stored twice is shown twice.
 const EXPORT: &str = "/api/v1/export?reduce_mem_usage=1&start=0&end=4102444800&match%5B%5D=%7B__name__!%3D%22%22%7D";
 const QUERY_ALL_LOGS: &str = "/select/logsql/query?query=*";
+/// Another process may take the port between our look and the store's start.
+const START_ATTEMPTS: usize = 3;
 const FLUSH: &str = "/internal/force_flush";
 
 /// A store of our own, on loopback, with its data in a temporary folder. Killed when dropped.
 #[derive(Debug)]
 pub struct RealStore {
-    process: StoreProcess,
+    process: Process,
     http: HttpClient,
+    address: SocketAddr,
+    // Last: the folder outlives the process.
+    _folder: TempDir,
 }
 
 impl RealStore {
@@ -31,21 +41,24 @@ impl RealStore {
     /// # Errors
     /// The program is nowhere, or does not answer in time.
     pub async fn start(program: Program) -> Result<Self, StoreError> {
-        let process = StoreProcess::start(program.find()?, flags(program)).await?;
-        let http = HttpClient::new(process.address());
-        Ok(Self { process, http })
+        let path = program.find()?;
+        let mut attempt = 1;
+        loop {
+            let store = Self::prepare(program, path.clone())?;
+            match store.restart().await {
+                Ok(()) => return Ok(store),
+                Err(ProcessError::Ended { log, .. }) if attempt < START_ATTEMPTS && log.contains("address already") => {
+                    attempt += 1;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
     }
 
     /// Where it listens.
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
-        self.process.address()
-    }
-
-    /// The file that its own log goes to.
-    #[must_use]
-    pub fn log_file(&self) -> PathBuf {
-        self.process.log_file()
+        self.address
     }
 
     /// All that VictoriaMetrics has stored.
@@ -97,7 +110,22 @@ impl RealStore {
     /// # Errors
     /// It does not answer in time.
     pub async fn restart(&self) -> Result<(), ProcessError> {
-        self.process.restart().await
+        let ready = async || match self.http.get("/health").await {
+            Ok((StatusCode::OK, _)) => Ok(()),
+            Ok((status, _)) => Err(status.to_string()),
+            Err(error) => Err(error.to_string()),
+        };
+        self.process.start(ready).await
+    }
+
+    fn prepare(program: Program, path: PathBuf) -> std::io::Result<Self> {
+        let folder = tempfile::Builder::new().prefix("telemetry-store-").tempdir()?;
+        let address = free_address()?;
+        let mut arguments: Vec<OsString> = flags(program).iter().map(OsString::from).collect();
+        arguments.push(format!("-httpListenAddr={address}").into());
+        arguments.push(format!("-storageDataPath={}", folder.path().join("data").display()).into());
+        let process = Process::new(path, arguments, folder.path().join("log.txt"));
+        Ok(Self { process, http: HttpClient::new(address), address, _folder: folder })
     }
 
     async fn get(&self, path_and_query: &str) -> Result<Bytes, StoreError> {
@@ -114,7 +142,7 @@ const fn flags(program: Program) -> &'static [&'static str] {
         Program::VictoriaMetrics => {
             &["-retentionPeriod=100y", "-memory.allowedBytes=64MiB", "-search.latencyOffset=0s"]
         }
-        Program::VictoriaLogs => &["-retentionPeriod=100y", "-memory.allowedBytes=64MiB"],
+        _ => &["-retentionPeriod=100y", "-memory.allowedBytes=64MiB"],
     }
 }
 

@@ -1,15 +1,17 @@
-//! Where the stores' programs are.
+//! Where the programs are that run beside the tests.
 
 use std::env;
 use std::path::PathBuf;
 
-/// A store that is a program of its own.
+/// A program that runs beside the tests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Program {
     /// VictoriaMetrics, single node.
     VictoriaMetrics,
     /// VictoriaLogs, single node.
     VictoriaLogs,
+    /// The relay.
+    Relay,
 }
 
 /// The program is nowhere.
@@ -22,7 +24,7 @@ pub enum NotFound {
         variable: &'static str,
     },
     /// None of the places has it.
-    #[error("no {name} in target/stores or on PATH, and {variable} is not set; tests/run builds it")]
+    #[error("no {name} in the target folder or on PATH, and {variable} is not set; tests/run builds it")]
     Nowhere {
         /// The program's file name.
         name: &'static str,
@@ -38,6 +40,7 @@ impl Program {
         match self {
             Self::VictoriaMetrics => "victoria-metrics",
             Self::VictoriaLogs => "victoria-logs",
+            Self::Relay => "telemetry-relay",
         }
     }
 
@@ -47,11 +50,11 @@ impl Program {
         match self {
             Self::VictoriaMetrics => "TELEMETRY_VICTORIA_METRICS",
             Self::VictoriaLogs => "TELEMETRY_VICTORIA_LOGS",
+            Self::Relay => "TELEMETRY_RELAY",
         }
     }
 
-    /// Finds the program: where its variable says, in `stores/` of the target folder that this program runs from, then
-    /// on `PATH`.
+    /// Finds the program: where its variable says, in the target folder that this program runs from, then on `PATH`.
     ///
     /// # Errors
     /// [`NotFound`] says where it was looked for.
@@ -69,11 +72,12 @@ impl Program {
     }
 }
 
-/// `target/stores`, seen from `target/PROFILE/program` or `target/PROFILE/deps/program`: wherever cargo's target folder is.
+/// `target/PROFILE` and `target/stores`, seen from `target/PROFILE/program` or `target/PROFILE/deps/program`: wherever
+/// cargo's target folder is.
 fn built() -> impl Iterator<Item = PathBuf> {
     let program = env::current_exe().unwrap_or_default();
-    let above: Vec<PathBuf> = program.ancestors().skip(2).take(3).map(|folder| folder.join("stores")).collect();
-    above.into_iter()
+    let above: Vec<PathBuf> = program.ancestors().skip(1).take(3).map(PathBuf::from).collect();
+    above.into_iter().flat_map(|folder| [folder.join("stores"), folder])
 }
 
 fn on_path() -> impl Iterator<Item = PathBuf> {
