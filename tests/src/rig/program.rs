@@ -1,0 +1,124 @@
+//! The real relay program, as a child process: for what a crash does, and for what the program holds of its machine.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::Path;
+
+use telemetry_certs::Roots;
+use telemetry_relay::issuer::SigningKey;
+use tempfile::TempDir;
+
+use super::{Cluster, ISSUER, RigError};
+use crate::process::{Process, ProcessError, Usage};
+use crate::program::Program;
+use crate::raw::RawClient;
+
+/// `telemetry-relay serve` with a configuration of its own. Killed when dropped.
+#[derive(Debug)]
+pub struct RelayProgram {
+    process: Process,
+    address: SocketAddr,
+    roots: Roots,
+    probe: telemetry_certs::Credentials,
+    // Last: the folder outlives the process.
+    _folder: TempDir,
+}
+
+/// Where the program finds what it needs.
+pub(super) struct Parts<'a> {
+    pub(super) cluster: &'a Cluster,
+    pub(super) signing: &'a SigningKey,
+    pub(super) metrics: SocketAddr,
+    pub(super) logs: SocketAddr,
+    /// More of the configuration file.
+    pub(super) settings: &'a str,
+}
+
+impl RelayProgram {
+    pub(super) async fn start(address: SocketAddr, parts: Parts<'_>) -> Result<Self, RigError> {
+        let program = Program::Relay.find().map_err(|error| RigError::Setup(error.to_string()))?;
+        let folder = tempfile::Builder::new().prefix("telemetry-relay-").tempdir()?;
+        let config = write_files(folder.path(), address, &parts)?;
+        let log = folder.path().join("log.txt");
+        let process = Process::new(program, vec!["serve".into(), "--config".into(), config.into()], log);
+        let probe = telemetry_proto::RunnerId::new("probe").map_err(|error| RigError::Setup(error.to_string()))?;
+        let probe = parts.cluster.issue_runner(&probe)?;
+        let relay = Self { process, address, roots: parts.cluster.roots().clone(), probe, _folder: folder };
+        relay.restart().await?;
+        Ok(relay)
+    }
+
+    pub(super) const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Crashes it: SIGKILL.
+    ///
+    /// # Errors
+    /// The process can't be ended.
+    pub async fn kill(&self) -> Result<(), ProcessError> {
+        self.process.kill().await
+    }
+
+    /// Ends it in good order: SIGTERM.
+    ///
+    /// # Errors
+    /// The process does not end in time.
+    pub async fn stop(&self) -> Result<(), ProcessError> {
+        self.process.stop().await
+    }
+
+    /// Starts it again with the same configuration, and waits until it takes connections.
+    ///
+    /// # Errors
+    /// It takes none in time.
+    pub async fn restart(&self) -> Result<(), ProcessError> {
+        let ready = async || match RawClient::connect(self.address, &self.roots, Some(&self.probe)).await {
+            Ok(_) => Ok(()),
+            Err(error) => Err(error.to_string()),
+        };
+        self.process.start(ready).await
+    }
+
+    /// What it holds now.
+    ///
+    /// # Errors
+    /// It does not run, or this system does not tell.
+    pub fn usage(&self) -> std::io::Result<Usage> {
+        self.process.usage()
+    }
+}
+
+fn write_files(folder: &Path, address: SocketAddr, parts: &Parts<'_>) -> Result<std::path::PathBuf, RigError> {
+    let signing_key = parts.signing.to_pem().map_err(|error| RigError::Setup(error.to_string()))?;
+    let coordinator = parts.cluster.coordinator();
+    let ca = parts.cluster.authority().certificate_pem();
+    for (name, text) in [
+        ("coordinator.pem", coordinator.chain_pem.as_str()),
+        ("coordinator.key", coordinator.key_pem.as_str()),
+        ("ca.pem", ca.as_str()),
+        ("signing.key", signing_key.as_str()),
+    ] {
+        fs::write(folder.join(name), text)?;
+    }
+    let path = |name: &str| toml::Value::from(folder.join(name).display().to_string());
+    let config = format!(
+        "[listener]\naddress = \"{address}\"\n\
+         [tls]\ncertificate = {}\nkey = {}\nclient_ca = {}\n\
+         [tokens]\nissuer = \"{ISSUER}\"\n\
+         [issuer]\nsigning_key = {}\n\
+         [stores.metrics]\nurl = \"http://{}\"\n\
+         [stores.logs]\nurl = \"http://{}\"\n\
+         {}\n",
+        path("coordinator.pem"),
+        path("coordinator.key"),
+        path("ca.pem"),
+        path("signing.key"),
+        parts.metrics,
+        parts.logs,
+        parts.settings,
+    );
+    let file = folder.join("relay.toml");
+    fs::write(&file, config)?;
+    Ok(file)
+}
