@@ -191,7 +191,7 @@ impl Relay {
         let look_for_marker = signal == Signal::Metrics;
         let body = read_whole(body, &head, self.body_limits, look_for_marker, reservation).await?;
         self.metrics.received(signal, body.len());
-        let lease = match self.claim(&principal, &head).await? {
+        let lease = match self.claim(&principal, signal, &head).await? {
             None => None,
             Some(Claim::First(lease)) => Some(lease),
             Some(Claim::Duplicate) => return Ok(Accepted::duplicate()),
@@ -265,9 +265,9 @@ impl Relay {
     }
 
     /// A batch with an ID is stored once: a repeat of one that is under way waits for it.
-    async fn claim(&self, principal: &Principal, head: &WriteHead) -> Result<Option<Claim>, Refusal> {
+    async fn claim(&self, principal: &Principal, signal: Signal, head: &WriteHead) -> Result<Option<Claim>, Refusal> {
         match head.batch_id {
-            Some(id) => self.once.claim(principal.runner(), id).await.map(Some),
+            Some(id) => self.once.claim(principal.runner(), signal, id).await.map(Some),
             None => Ok(None),
         }
     }

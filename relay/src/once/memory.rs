@@ -14,7 +14,7 @@ use telemetry_proto::RunnerId;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::BatchId;
+use super::Key;
 
 /// What is known of a batch that comes.
 #[derive(Debug)]
@@ -41,9 +41,9 @@ pub(super) struct Memory {
 #[derive(Debug, Default)]
 struct OfRunner {
     /// With whom waits for their end, once there is someone.
-    under_way: HashMap<BatchId, Option<Arc<Notify>>>,
-    acknowledged: HashSet<BatchId>,
-    order: VecDeque<BatchId>,
+    under_way: HashMap<Key, Option<Arc<Notify>>>,
+    acknowledged: HashSet<Key>,
+    order: VecDeque<Key>,
     /// The number of the ID at the front of `order`; numbers count the runner's acknowledgements.
     first: u64,
 }
@@ -64,7 +64,7 @@ impl Memory {
         self.len
     }
 
-    pub(super) fn claim(&mut self, runner: &RunnerId, id: BatchId, now: Instant) -> Seen {
+    pub(super) fn claim(&mut self, runner: &RunnerId, id: Key, now: Instant) -> Seen {
         self.forget_old(now);
         let of_runner = self.runners.entry(runner.clone()).or_default();
         if of_runner.acknowledged.contains(&id) {
@@ -78,13 +78,7 @@ impl Memory {
     }
 
     /// A batch is no longer under way. Returns whom to wake.
-    pub(super) fn end(
-        &mut self,
-        runner: &RunnerId,
-        id: BatchId,
-        acknowledged: bool,
-        now: Instant,
-    ) -> Option<Arc<Notify>> {
+    pub(super) fn end(&mut self, runner: &RunnerId, id: Key, acknowledged: bool, now: Instant) -> Option<Arc<Notify>> {
         let waiting = self.runners.get_mut(runner)?.under_way.remove(&id).flatten();
         if acknowledged {
             self.remember(runner, id, now);
@@ -93,7 +87,7 @@ impl Memory {
         waiting
     }
 
-    fn remember(&mut self, runner: &RunnerId, id: BatchId, now: Instant) {
+    fn remember(&mut self, runner: &RunnerId, id: Key, now: Instant) {
         let of_runner = self.runners.entry(runner.clone()).or_default();
         if !of_runner.acknowledged.insert(id) {
             return;
@@ -149,8 +143,14 @@ impl Memory {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use telemetry_proto::Signal;
 
     use super::*;
+    use crate::once::BatchId;
+
+    fn key(n: u128) -> Key {
+        (Signal::Metrics, BatchId::from_u128(n))
+    }
 
     impl Memory {
         fn check(&self) {
@@ -189,12 +189,12 @@ mod tests {
             let runners: Vec<_> = (0..4).map(|i| RunnerId::new(&format!("r{i}")).unwrap()).collect();
             let mut memory = Memory::new(5, 12, Duration::from_secs(100));
             let mut now = Instant::now();
-            let mut under_way: Vec<(usize, BatchId)> = Vec::new();
-            let mut history: Vec<(usize, BatchId, Instant)> = Vec::new();
+            let mut under_way: Vec<(usize, Key)> = Vec::new();
+            let mut history: Vec<(usize, Key, Instant)> = Vec::new();
             for step in steps {
                 match step {
                     Step::Claim(runner, id) => {
-                        let (runner, id) = (usize::from(runner), BatchId::from_u128(id));
+                        let (runner, id) = (usize::from(runner), key(id));
                         let recent = history.iter().rev().take(5).any(|(r, i, at)| {
                             (*r, *i) == (runner, id) && now.duration_since(*at) < Duration::from_secs(100)
                         });
@@ -231,7 +231,7 @@ mod tests {
         let (honest, flooder) = (RunnerId::new("honest").unwrap(), RunnerId::new("flooder").unwrap());
         let now = Instant::now();
         let mut bring = |runner: &RunnerId, n: u128| {
-            let id = BatchId::from_u128(n);
+            let id = key(n);
             let seen = memory.claim(runner, id, now);
             if matches!(seen, Seen::Never) {
                 memory.end(runner, id, true, now);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use telemetry_proto::{Reason, RunnerId};
+use telemetry_proto::{Reason, RunnerId, Signal};
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
@@ -39,6 +39,9 @@ impl Default for OnceLimits {
         }
     }
 }
+
+/// A batch of a runner. The signal is part of it, so that a sender who gives one ID to batches of two signals loses none.
+type Key = (Signal, BatchId);
 
 /// Remembers the batch IDs that stores acknowledged, per runner, within [`OnceLimits`].
 ///
@@ -77,13 +80,14 @@ impl Once {
     ///
     /// # Errors
     /// `backend-timeout`, a retry, when the other request takes too long.
-    pub async fn claim(self: &Arc<Self>, runner: &RunnerId, id: BatchId) -> Result<Claim, Refusal> {
+    pub async fn claim(self: &Arc<Self>, runner: &RunnerId, signal: Signal, id: BatchId) -> Result<Claim, Refusal> {
+        let key = (signal, id);
         let deadline = Instant::now() + self.limits.max_wait;
         loop {
             let ended = {
                 let mut memory = self.memory.lock();
-                match memory.claim(runner, id, Instant::now()) {
-                    Seen::Never => return Ok(Claim::First(Lease::new(self, runner, id))),
+                match memory.claim(runner, key, Instant::now()) {
+                    Seen::Never => return Ok(Claim::First(Lease::new(self, runner, key))),
                     Seen::Acknowledged => return Ok(Claim::Duplicate),
                     // The future is made under the lock, so that no end can slip in between.
                     Seen::UnderWay(notify) => notify.notified_owned(),
@@ -99,13 +103,13 @@ impl Once {
 pub struct Lease {
     once: Arc<Once>,
     runner: RunnerId,
-    id: BatchId,
+    key: Key,
     acknowledged: bool,
 }
 
 impl Lease {
-    fn new(once: &Arc<Once>, runner: &RunnerId, id: BatchId) -> Self {
-        Self { once: Arc::clone(once), runner: runner.clone(), id, acknowledged: false }
+    fn new(once: &Arc<Once>, runner: &RunnerId, key: Key) -> Self {
+        Self { once: Arc::clone(once), runner: runner.clone(), key, acknowledged: false }
     }
 
     /// The store acknowledged the batch: its repeats are duplicates from now on.
@@ -117,7 +121,7 @@ impl Lease {
 impl Drop for Lease {
     fn drop(&mut self) {
         let waiting: Option<Arc<Notify>> =
-            self.once.memory.lock().end(&self.runner, self.id, self.acknowledged, Instant::now());
+            self.once.memory.lock().end(&self.runner, self.key, self.acknowledged, Instant::now());
         if let Some(waiting) = waiting {
             waiting.notify_waiters();
         }
@@ -137,14 +141,14 @@ mod tests {
     }
 
     async fn first(once: &Arc<Once>, name: &str, n: u128) -> Lease {
-        match once.claim(&runner(name), id(n)).await.unwrap() {
+        match once.claim(&runner(name), Signal::Logs, id(n)).await.unwrap() {
             Claim::First(lease) => lease,
             Claim::Duplicate => panic!("{name} {n} is a duplicate"),
         }
     }
 
     async fn is_duplicate(once: &Arc<Once>, name: &str, n: u128) -> bool {
-        matches!(once.claim(&runner(name), id(n)).await.unwrap(), Claim::Duplicate)
+        matches!(once.claim(&runner(name), Signal::Logs, id(n)).await.unwrap(), Claim::Duplicate)
     }
 
     #[tokio::test]
@@ -153,6 +157,8 @@ mod tests {
         first(&once, "a", 1).await.acknowledge();
         assert!(is_duplicate(&once, "a", 1).await);
         assert!(!is_duplicate(&once, "b", 1).await, "another runner's ID is another batch");
+        let other_signal = once.claim(&runner("a"), Signal::Metrics, id(1)).await.unwrap();
+        assert!(matches!(other_signal, Claim::First(_)), "so is the ID on another signal");
     }
 
     #[tokio::test]
@@ -171,7 +177,7 @@ mod tests {
             .map(|_| {
                 let once = Arc::clone(&once);
                 tokio::spawn(async move {
-                    match once.claim(&runner("a"), id(1)).await.unwrap() {
+                    match once.claim(&runner("a"), Signal::Logs, id(1)).await.unwrap() {
                         Claim::First(lease) => {
                             tokio::task::yield_now().await;
                             lease.acknowledge();
@@ -195,7 +201,7 @@ mod tests {
     async fn a_repeat_does_not_wait_for_ever() {
         let once = Once::new(OnceLimits::default());
         let _lease = first(&once, "a", 1).await;
-        let refusal = once.claim(&runner("a"), id(1)).await.unwrap_err();
+        let refusal = once.claim(&runner("a"), Signal::Logs, id(1)).await.unwrap_err();
         assert_eq!(refusal.reason(), Reason::BackendTimeout);
     }
 
