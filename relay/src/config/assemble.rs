@@ -8,6 +8,7 @@ use telemetry_certs::{Credentials, Crls, Roots, ServerTls};
 use telemetry_proto::claims::Expectations;
 use telemetry_proto::{Clock, Signal, SystemClock, limits};
 
+use super::reset_key;
 use super::{ConfigFaults, ConfigFile, IssuerSection, LimitsSection, ListenerSection, StoreSection, TlsSection};
 use crate::admission::{BudgetLimits, TenantLimits};
 use crate::forward::{BackendSettings, StoreAddress};
@@ -43,6 +44,7 @@ pub(super) fn assemble(file: &ConfigFile, base: &Path) -> Result<Assembled, Conf
     let issuer = issuer(file, base, registry.clone(), &mut faults);
     let keys = keys(file, issuer.as_ref().and_then(Option::as_deref), base, &mut faults);
     let stores = stores(file, &mut faults);
+    let listener = listener(&file.listener, base, &mut faults);
     check_limits(&file.limits, &mut faults);
     check_tokens(file, &mut faults);
     let assembled = (|| {
@@ -66,7 +68,7 @@ pub(super) fn assemble(file: &ConfigFile, base: &Path) -> Result<Assembled, Conf
         }
         Some(Assembled {
             service: builder.build(),
-            listener: listener(&file.listener),
+            listener: listener?,
             tls: tls?,
             drain: Duration::from_secs(file.listener.drain_seconds),
             stores: addresses,
@@ -266,13 +268,19 @@ fn body_limits(section: &LimitsSection) -> BodyLimits {
     BodyLimits { max_decoded_bytes: section.max_decoded_bytes, ..BodyLimits::default() }
 }
 
-fn listener(section: &ListenerSection) -> ListenerConfig {
+fn listener(section: &ListenerSection, base: &Path, faults: &mut ConfigFaults) -> Option<ListenerConfig> {
     let mut config = ListenerConfig::new(section.address);
     config.max_connections = section.max_connections;
     config.max_connections_per_runner = section.max_connections_per_runner;
     config.udp_buffer_bytes = section.udp_buffer_bytes;
     config.transport.segmentation_offload = section.segmentation_offload;
-    config
+    if let Some(path) = &section.reset_key {
+        const REMEDY: &str = "name a file in a folder that the relay may write to; it is made when it is missing";
+        let path = base.join(path);
+        config.reset_key =
+            Some(faults.take(&at("listener.reset_key", &path), REMEDY, reset_key::load_or_make(&path))?);
+    }
+    Some(config)
 }
 
 fn at(key: &str, path: &Path) -> String {

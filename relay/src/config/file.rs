@@ -44,6 +44,9 @@ pub struct ListenerSection {
     pub udp_buffer_bytes: usize,
     /// UDP segmentation offload; off for network cards that get it wrong. Default true.
     pub segmentation_offload: bool,
+    /// A file with the key of stateless resets (RFC 9000 section 10.3), made at the first start. With it, clients notice a
+    /// restart of the relay at once; without it, at their next timeout. Default none.
+    pub reset_key: Option<PathBuf>,
     /// How long running requests may take after the relay is told to stop. Default 10.
     pub drain_seconds: u64,
 }
@@ -56,6 +59,7 @@ impl Default for ListenerSection {
             max_connections_per_runner: 16,
             udp_buffer_bytes: 4 * 1024 * 1024,
             segmentation_offload: true,
+            reset_key: None,
             drain_seconds: 10,
         }
     }

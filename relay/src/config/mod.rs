@@ -5,6 +5,7 @@ mod assemble;
 mod env;
 mod fault;
 mod file;
+mod reset_key;
 
 use std::path::Path;
 
