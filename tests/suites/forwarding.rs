@@ -122,9 +122,9 @@ async fn nothing_of_the_runners_but_its_body_goes_upstream() -> TestResult {
     let rig = Rig::builder().start().await?;
     let client = rig.raw_client(0).await?;
     for signal in [Signal::Metrics, Signal::Logs] {
-        let body = match signal {
-            Signal::Metrics => LINE,
-            _ => "{\"_msg\":\"m\"}\n",
+        let (body, batch) = match signal {
+            Signal::Metrics => (LINE, "01ARZ3NDEKTSV4RRFFQ69G5FAV"),
+            _ => ("{\"_msg\":\"m\"}\n", "01ARZ3NDEKTSV4RRFFQ69G5FAW"),
         };
         let request = client
             .write(signal)
@@ -139,7 +139,7 @@ async fn nothing_of_the_runners_but_its_body_goes_upstream() -> TestResult {
             .header("vl-debug", "1")
             .header("x-forwarded-for", "10.0.0.1")
             .header("forwarded", "for=10.0.0.1")
-            .header(header::BATCH_ID, "01ARZ3NDEKTSV4RRFFQ69G5FAV")
+            .header(header::BATCH_ID, batch)
             .body(body);
         request.send().await?.expect_delivered()?;
     }

@@ -11,6 +11,7 @@
 //! ```
 
 mod cluster;
+mod program;
 mod relay;
 mod tokens;
 
@@ -25,18 +26,25 @@ use telemetry_relay::RelayBuilder;
 use telemetry_relay::forward::BackendSettings;
 use telemetry_relay::gate::{JwtVerifier, KeySet, RemovedRunners, SignatureAlgorithm};
 use telemetry_relay::issuer::{Issuer, IssuerConfig, KeyRing, MintRate, SigningKey};
+use telemetry_relay::listener::ListenerConfig;
 
 use crate::net::free_address;
+use crate::process::ProcessError;
 use crate::program::Program;
 use crate::raw::{HandMade, RawClient, RawError};
 use crate::stores::{BuiltInStore, Store, StoreError};
+use crate::wait::TimedOut;
 
 pub use cluster::Cluster;
-pub use relay::InProcessRelay;
+pub use program::RelayProgram;
+pub use relay::{InProcessRelay, RigRelay};
 pub use tokens::TokenBuilder;
 
 /// The issuer of every rig's tokens.
 pub const ISSUER: &str = "https://coordinator.test";
+
+/// Kept over restarts of the relay, as an operator's is.
+const RESET_KEY: [u8; 64] = [7; 64];
 
 /// Which stores stand behind the relay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -63,8 +71,14 @@ pub enum RigError {
     /// A TLS configuration can't be built.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// An address can't be used.
-    #[error("an address can't be used")]
+    /// The relay's program does not do as it should.
+    #[error(transparent)]
+    Process(#[from] ProcessError),
+    /// The relay does not listen in time.
+    #[error(transparent)]
+    TimedOut(#[from] TimedOut),
+    /// A file or an address can't be used.
+    #[error("a file or an address can't be used")]
     Io(#[from] std::io::Error),
     /// Anything else.
     #[error("the rig can't be put together: {0}")]
@@ -79,7 +93,8 @@ pub struct RigBuilder {
     binding: RunnerBinding,
     mint_rate: MintRate,
     store_timeout: Duration,
-    adjust: Box<dyn FnOnce(RelayBuilder) -> RelayBuilder + Send>,
+    program: Option<String>,
+    adjust: Box<dyn Fn(RelayBuilder) -> RelayBuilder + Send + Sync>,
 }
 
 /// A cluster that runs. Everything ends when it is dropped.
@@ -89,7 +104,7 @@ pub struct Rig {
     issuer: Arc<Issuer>,
     verifier: Arc<JwtVerifier>,
     removed: Arc<RemovedRunners>,
-    relay: InProcessRelay,
+    relay: RigRelay,
     metrics: Store,
     logs: Option<Store>,
     runners: Vec<RigRunner>,
@@ -113,6 +128,7 @@ impl Rig {
             binding: RunnerBinding::default(),
             mint_rate: MintRate { per_minute: 6_000, burst: 1_000 },
             store_timeout: limits::BACKEND_TIMEOUT,
+            program: None,
             adjust: Box::new(|relay| relay),
         }
     }
@@ -127,6 +143,24 @@ impl Rig {
     #[must_use]
     pub const fn relay_address(&self) -> SocketAddr {
         self.relay.address()
+    }
+
+    /// The relay, to be ended and started again.
+    #[must_use]
+    pub const fn relay(&self) -> &RigRelay {
+        &self.relay
+    }
+
+    /// The relay's program, to be measured.
+    ///
+    /// # Panics
+    /// When the relay runs in this process.
+    #[must_use]
+    pub fn relay_program(&self) -> &RelayProgram {
+        match &self.relay {
+            RigRelay::Program(relay) => relay,
+            RigRelay::InProcess(_) => panic!("the relay of this rig runs in this process"),
+        }
     }
 
     /// The store behind the metrics route.
@@ -250,9 +284,16 @@ impl RigBuilder {
         self
     }
 
-    /// With other settings of the relay.
-    pub fn relay(mut self, adjust: impl FnOnce(RelayBuilder) -> RelayBuilder + Send + 'static) -> Self {
+    /// With other settings of the relay in this process.
+    pub fn relay(mut self, adjust: impl Fn(RelayBuilder) -> RelayBuilder + Send + Sync + 'static) -> Self {
         self.adjust = Box::new(adjust);
+        self
+    }
+
+    /// With the program `telemetry-relay` as a child process, and these lines more in its configuration file. Settings of
+    /// [`relay`](Self::relay) mean nothing to it.
+    pub fn relay_program(mut self, settings: &str) -> Self {
+        self.program = Some(settings.to_owned());
         self
     }
 
@@ -286,18 +327,32 @@ impl RigBuilder {
             }
         };
         let log_address = logs.as_ref().unwrap_or(&metrics).address();
-        let backend = |address: SocketAddr| BackendSettings {
-            timeout: self.store_timeout,
-            ..BackendSettings::new(address.into())
+        let address = free_address()?;
+        let relay = if let Some(settings) = &self.program {
+            let parts = program::Parts {
+                cluster: &cluster,
+                signing: &signing,
+                metrics: metrics.address(),
+                logs: log_address,
+                settings,
+            };
+            RigRelay::Program(RelayProgram::start(address, parts).await?)
+        } else {
+            let store_timeout = self.store_timeout;
+            let backend = move |address: SocketAddr| BackendSettings {
+                timeout: store_timeout,
+                ..BackendSettings::new(address.into())
+            };
+            let builder = RelayBuilder::new(Arc::clone(&verifier) as _)
+                .store(Signal::Metrics, backend(metrics.address()))
+                .store(Signal::Logs, backend(log_address))
+                .registry(Arc::clone(&removed) as _)
+                .issuer(Arc::clone(&issuer));
+            let adjust = self.adjust;
+            let build = move || adjust(builder.clone()).build();
+            let listener = ListenerConfig { reset_key: Some(RESET_KEY), ..ListenerConfig::new(address) };
+            RigRelay::InProcess(InProcessRelay::start(listener, &cluster, build).await?)
         };
-        let service = RelayBuilder::new(Arc::clone(&verifier) as _)
-            .store(Signal::Metrics, backend(metrics.address()))
-            .store(Signal::Logs, backend(log_address))
-            .registry(Arc::clone(&removed) as _)
-            .issuer(Arc::clone(&issuer));
-        let service = (self.adjust)(service).build();
-        let relay =
-            InProcessRelay::start(free_address()?, &cluster.coordinator().credentials()?, cluster.roots(), service)?;
 
         let runners = (1..=self.runners).map(|number| {
             let id = RunnerId::new(&format!("r{number}")).map_err(|e| setup(&e))?;

@@ -2,9 +2,10 @@
 
 use std::fs;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use telemetry_certs::Roots;
+use telemetry_certs::{Credentials, Roots};
+use telemetry_proto::RunnerId;
 use telemetry_relay::issuer::SigningKey;
 use tempfile::TempDir;
 
@@ -19,7 +20,7 @@ pub struct RelayProgram {
     process: Process,
     address: SocketAddr,
     roots: Roots,
-    probe: telemetry_certs::Credentials,
+    probe: Credentials,
     // Last: the folder outlives the process.
     _folder: TempDir,
 }
@@ -41,7 +42,7 @@ impl RelayProgram {
         let config = write_files(folder.path(), address, &parts)?;
         let log = folder.path().join("log.txt");
         let process = Process::new(program, vec!["serve".into(), "--config".into(), config.into()], log);
-        let probe = telemetry_proto::RunnerId::new("probe").map_err(|error| RigError::Setup(error.to_string()))?;
+        let probe = RunnerId::new("probe").map_err(|error| RigError::Setup(error.to_string()))?;
         let probe = parts.cluster.issue_runner(&probe)?;
         let relay = Self { process, address, roots: parts.cluster.roots().clone(), probe, _folder: folder };
         relay.restart().await?;
@@ -89,7 +90,7 @@ impl RelayProgram {
     }
 }
 
-fn write_files(folder: &Path, address: SocketAddr, parts: &Parts<'_>) -> Result<std::path::PathBuf, RigError> {
+fn write_files(folder: &Path, address: SocketAddr, parts: &Parts<'_>) -> Result<PathBuf, RigError> {
     let signing_key = parts.signing.to_pem().map_err(|error| RigError::Setup(error.to_string()))?;
     let coordinator = parts.cluster.coordinator();
     let ca = parts.cluster.authority().certificate_pem();

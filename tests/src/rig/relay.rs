@@ -1,99 +1,136 @@
-//! A relay in this process.
+//! The relay: in this process, where a test can reach into it, or as the real program, which can be killed.
 
-use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
-use bytes::{Buf as _, Bytes};
-use http_body::Frame;
-use http_body_util::{BodyExt as _, StreamBody};
 use parking_lot::Mutex;
-use quinn::crypto::rustls::QuicServerConfig;
-use quinn::{Endpoint, ServerConfig};
-use rustls_pki_types::CertificateDer;
-use telemetry_certs::{Credentials, PeerIdentity, Roots, ServerTls};
+use telemetry_certs::ServerTls;
 use telemetry_relay::RelayService;
-use telemetry_relay::gate::Peer;
-use tokio::task::JoinHandle;
-use tower::ServiceExt as _;
+use telemetry_relay::listener::{Listener, ListenerConfig, ListenerHandle};
 
-use super::RigError;
+use super::{Cluster, RelayProgram, RigError};
+use crate::wait;
 
-/// A relay that listens on loopback, and can be closed and opened again on the same port.
-#[derive(Debug)]
-pub struct InProcessRelay {
-    address: SocketAddr,
-    running: Mutex<Option<Running>>,
+/// How long a closed listener may hold its port.
+const BIND_WITHIN: Duration = Duration::from_secs(5);
+
+/// A relay that listens on loopback.
+pub enum RigRelay {
+    /// In this process.
+    InProcess(InProcessRelay),
+    /// The program `telemetry-relay`.
+    Program(RelayProgram),
 }
 
-#[derive(Debug)]
-struct Running {
-    endpoint: Endpoint,
-    task: JoinHandle<()>,
-}
-
-impl InProcessRelay {
-    pub(super) fn start(
-        address: SocketAddr,
-        credentials: &Credentials,
-        client_roots: &Roots,
-        service: RelayService,
-    ) -> Result<Self, RigError> {
-        let tls = telemetry_certs::server_config(ServerTls { credentials, client_roots, crls: &[], alpn: &[b"h3"] })?;
-        let crypto = QuicServerConfig::try_from(tls).map_err(|error| RigError::Setup(error.to_string()))?;
-        let mut config = ServerConfig::with_crypto(Arc::new(crypto));
-        config.transport_config(Arc::new(telemetry_h3::transport::server(
-            &telemetry_h3::transport::TransportLimits::default(),
-        )));
-        let endpoint = Endpoint::server(config, address)?;
-        let task = tokio::spawn(accept(endpoint.clone(), service));
-        Ok(Self { address, running: Mutex::new(Some(Running { endpoint, task })) })
-    }
-
+impl RigRelay {
     /// Where it listens.
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
-        self.address
+        match self {
+            Self::InProcess(relay) => relay.config.address,
+            Self::Program(relay) => relay.address(),
+        }
+    }
+
+    /// Ends it at once. The program is killed without a word to anyone; in this process its connections are closed.
+    ///
+    /// # Errors
+    /// The process can't be ended.
+    pub async fn kill(&self) -> Result<(), RigError> {
+        match self {
+            Self::InProcess(relay) => {
+                relay.kill();
+                Ok(())
+            }
+            Self::Program(relay) => Ok(relay.kill().await?),
+        }
+    }
+
+    /// Ends it in good order: what runs finishes, what comes is refused.
+    ///
+    /// # Errors
+    /// The process does not end in time.
+    pub async fn stop(&self) -> Result<(), RigError> {
+        match self {
+            Self::InProcess(relay) => {
+                relay.drain().await;
+                Ok(())
+            }
+            Self::Program(relay) => Ok(relay.stop().await?),
+        }
+    }
+
+    /// Starts it again on the same port with the same settings, and waits until it takes connections.
+    ///
+    /// # Errors
+    /// It takes none in time.
+    pub async fn restart(&self) -> Result<(), RigError> {
+        match self {
+            Self::InProcess(relay) => relay.restart().await,
+            Self::Program(relay) => Ok(relay.restart().await?),
+        }
     }
 }
 
-async fn accept(endpoint: Endpoint, service: RelayService) {
-    while let Some(incoming) = endpoint.accept().await {
-        let service = service.clone();
-        tokio::spawn(async move {
-            let Ok(connection) = incoming.await else { return };
-            let Some(identity) = connection.peer_identity() else { return };
-            let Ok(chain) = identity.downcast::<Vec<CertificateDer<'static>>>() else { return };
-            let Ok(identity) = PeerIdentity::from_leaf(&chain[0]) else { return };
-            let peer = Peer::new(identity, connection.remote_address());
-            let Ok((mut h3, _)) = telemetry_h3::server::begin(connection, telemetry_h3::GuardLimits::default()).await
-            else {
-                return;
-            };
-            while let Ok(Some(resolver)) = h3.accept().await {
-                let (service, peer) = (service.clone(), peer.clone());
-                tokio::spawn(async move {
-                    let Ok((mut request, stream)) = resolver.resolve_request().await else { return };
-                    request.extensions_mut().insert(peer);
-                    let (mut send, receive) = stream.split();
-                    let body = StreamBody::new(futures_util::stream::unfold(receive, |mut receive| async move {
-                        match receive.recv_data().await {
-                            Ok(Some(mut data)) => {
-                                Some((Ok(Frame::data(data.copy_to_bytes(data.remaining()))), receive))
-                            }
-                            Ok(None) => None,
-                            Err(error) => Some((Err(error), receive)),
-                        }
-                    }));
-                    let Ok(response): Result<_, Infallible> = service.oneshot(request.map(|()| body)).await;
-                    let (head, body) = response.into_parts();
-                    let Ok(body): Result<_, Infallible> = body.collect().await;
-                    if send.send_response(http::Response::from_parts(head, ())).await.is_ok() {
-                        let _ = send.send_data(body.to_bytes()).await;
-                        let _ = send.finish().await;
-                    }
-                });
-            }
-        });
+/// A relay in this process.
+pub struct InProcessRelay {
+    config: ListenerConfig,
+    tls: Arc<rustls::ServerConfig>,
+    build: Box<dyn Fn() -> RelayService + Send + Sync>,
+    running: Mutex<Option<(ListenerHandle, RelayService)>>,
+}
+
+impl InProcessRelay {
+    pub(super) async fn start(
+        config: ListenerConfig,
+        cluster: &Cluster,
+        build: impl Fn() -> RelayService + Send + Sync + 'static,
+    ) -> Result<Self, RigError> {
+        let tls = telemetry_certs::server_config(ServerTls {
+            credentials: &cluster.coordinator().credentials()?,
+            client_roots: cluster.roots(),
+            crls: &[],
+            alpn: &[b"h3"],
+        })?;
+        let relay = Self { config, tls: Arc::new(tls), build: Box::new(build), running: Mutex::new(None) };
+        relay.restart().await?;
+        Ok(relay)
+    }
+
+    /// The service that runs now; `None` between a kill and a restart.
+    #[must_use]
+    pub fn service(&self) -> Option<RelayService> {
+        self.running.lock().as_ref().map(|(_, service)| service.clone())
+    }
+
+    /// How many requests its listener has under way, and how many connections.
+    #[must_use]
+    pub fn load(&self) -> (i64, i64) {
+        let running = self.running.lock();
+        let metrics = running.as_ref().map(|(handle, _)| handle.metrics());
+        metrics.map_or((0, 0), |metrics| (metrics.running_requests(), metrics.active_connections()))
+    }
+
+    fn kill(&self) {
+        drop(self.running.lock().take());
+    }
+
+    async fn drain(&self) {
+        let running = self.running.lock().take();
+        if let Some((handle, service)) = running {
+            service.start_draining();
+            handle.drain(Duration::from_secs(10)).await;
+        }
+    }
+
+    async fn restart(&self) -> Result<(), RigError> {
+        self.kill();
+        let bind =
+            async || Listener::bind(self.config.clone(), Arc::clone(&self.tls)).map_err(|error| error.to_string());
+        let listener = wait::until("the relay's listener", BIND_WITHIN, bind).await?;
+        let service = (self.build)();
+        *self.running.lock() = Some((listener.serve(service.clone()), service));
+        Ok(())
     }
 }
