@@ -14,6 +14,7 @@ pub mod once;
 mod refusal;
 mod refusal_log;
 mod service;
+pub mod traces;
 
 pub use builder::RelayBuilder;
 pub use metrics::RelayMetrics;
