@@ -15,6 +15,7 @@ use crate::metrics::RelayMetrics;
 use crate::once::{Once, OnceLimits};
 use crate::refusal_log::RefusalLog;
 use crate::service::{Backends, Relay, RelayService};
+use crate::traces::TracesSettings;
 
 /// Puts a [`RelayService`] together.
 #[derive(Clone)]
@@ -27,6 +28,7 @@ pub struct RelayBuilder {
     budget_limits: BudgetLimits,
     once_limits: OnceLimits,
     body_limits: BodyLimits,
+    traces: TracesSettings,
     allow_unknown_length: bool,
     metrics: RelayMetrics,
     clock: Arc<dyn Clock>,
@@ -45,6 +47,7 @@ impl RelayBuilder {
             budget_limits: BudgetLimits::default(),
             once_limits: OnceLimits::default(),
             body_limits: BodyLimits::default(),
+            traces: TracesSettings::default(),
             allow_unknown_length: false,
             metrics: RelayMetrics::new(),
             clock: Arc::new(SystemClock),
@@ -100,6 +103,13 @@ impl RelayBuilder {
         self
     }
 
+    /// What of a runner's spans is kept, and how many spans a runner should make.
+    #[must_use]
+    pub fn traces(mut self, settings: TracesSettings) -> Self {
+        self.traces = settings;
+        self
+    }
+
     /// Takes writes without `Content-Length`, for writers that can't give one. Such a body reserves memory for the
     /// largest.
     #[must_use]
@@ -141,6 +151,7 @@ impl RelayBuilder {
             once: Once::new(self.once_limits),
             forwarding: TaskTracker::new(),
             body_limits: self.body_limits,
+            traces: self.traces,
             allow_unknown_length: self.allow_unknown_length,
             metrics: self.metrics,
             refusals: RefusalLog::default(),

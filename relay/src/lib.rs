@@ -11,6 +11,7 @@ pub mod issuer;
 pub mod listener;
 mod metrics;
 pub mod once;
+mod prepare;
 mod refusal;
 mod refusal_log;
 mod service;

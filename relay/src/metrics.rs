@@ -10,6 +10,8 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 use telemetry_proto::{Reason, Signal, Verdict};
 
+use crate::traces::RemovedCounts;
+
 /// Upper bounds of the latency histograms, in seconds.
 const LATENCY_BUCKETS: [f64; 14] =
     [0.0001, 0.000_25, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0];
@@ -21,6 +23,8 @@ pub struct RelayMetrics {
     received_bytes: Family<SignalLabel, Counter>,
     forwarded_bytes: Family<SignalLabel, Counter>,
     control_lines_dropped: Counter,
+    spans: Counter,
+    removed_from_spans: Family<ClassLabel, Counter>,
     running: Gauge,
     own_seconds: Family<SignalLabel, Histogram, fn() -> Histogram>,
     store_seconds: Family<SignalLabel, Histogram, fn() -> Histogram>,
@@ -39,6 +43,11 @@ struct SignalLabel {
     signal: &'static str,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ClassLabel {
+    class: &'static str,
+}
+
 impl From<Signal> for SignalLabel {
     fn from(signal: Signal) -> Self {
         Self { signal: signal.as_str() }
@@ -55,6 +64,8 @@ impl RelayMetrics {
             received_bytes: Family::default(),
             forwarded_bytes: Family::default(),
             control_lines_dropped: Counter::default(),
+            spans: Counter::default(),
+            removed_from_spans: Family::default(),
             running: Gauge::default(),
             own_seconds: Family::new_with_constructor(latency),
             store_seconds: Family::new_with_constructor(latency),
@@ -83,6 +94,12 @@ impl RelayMetrics {
             "control_lines_dropped",
             "Lines dropped because they claimed to be the coordinator's own",
             self.control_lines_dropped.clone(),
+        );
+        registry.register("spans", "Spans in complete bodies", self.spans.clone());
+        registry.register(
+            "removed_from_spans",
+            "What was removed from spans, by the class of its key or position",
+            self.removed_from_spans.clone(),
         );
         registry.register("requests_running", "Requests that are being served", self.running.clone());
         registry.register_with_unit(
@@ -121,6 +138,13 @@ impl RelayMetrics {
 
     pub(crate) fn dropped_control_lines(&self, lines: u64) {
         self.control_lines_dropped.inc_by(lines);
+    }
+
+    pub(crate) fn rewrote(&self, spans: u64, removed: &RemovedCounts) {
+        self.spans.inc_by(spans);
+        for (class, count) in removed.iter().filter(|(_, count)| *count > 0) {
+            self.removed_from_spans.get_or_create(&ClassLabel { class: class.as_str() }).inc_by(count);
+        }
     }
 
     pub(crate) fn minted(&self) {

@@ -15,8 +15,8 @@ use http::{Request, Response};
 use http_body::Body;
 use http_body_util::{BodyExt, Limited};
 use telemetry_proto::mint::MintRequest;
-use telemetry_proto::policy::{Policy, PolicyLimits};
-use telemetry_proto::{Clock, MatchError, Reason, Route, Signal, exposition, limits};
+use telemetry_proto::policy::{Policy, PolicyLimits, TracesPolicy};
+use telemetry_proto::{Clock, MatchError, Reason, Route, Signal, limits};
 use tokio::time::{Instant, timeout};
 use tokio_util::task::TaskTracker;
 
@@ -28,8 +28,10 @@ use crate::intake::{BodyLimits, HeadRules, WholeBody, WriteHead, read_whole};
 use crate::issuer::Issuer;
 use crate::metrics::RelayMetrics;
 use crate::once::{Claim, Lease, Once};
+use crate::prepare::Prepared;
 use crate::refusal::{Refusal, ResponseBody};
 use crate::refusal_log::RefusalLog;
+use crate::traces::TracesSettings;
 
 /// How long the body of a token request may take.
 const CONTROL_BODY_TIMEOUT: Duration = Duration::from_secs(10);
@@ -52,6 +54,7 @@ pub(crate) struct Relay {
     pub(crate) once: Arc<Once>,
     pub(crate) forwarding: TaskTracker,
     pub(crate) body_limits: BodyLimits,
+    pub(crate) traces: TracesSettings,
     pub(crate) allow_unknown_length: bool,
     pub(crate) metrics: RelayMetrics,
     pub(crate) refusals: RefusalLog,
@@ -87,7 +90,7 @@ struct Batch {
     principal: Principal,
     head: WriteHead,
     body: WholeBody,
-    rewritten: Option<(Bytes, BodyReservation)>,
+    rewritten: Option<Prepared>,
     lease: Option<Lease>,
     permit: Permit,
     started: Instant,
@@ -196,7 +199,7 @@ impl Relay {
             Some(Claim::First(lease)) => Some(lease),
             Some(Claim::Duplicate) => return Ok(Accepted::duplicate()),
         };
-        let rewritten = self.without_control_lines(&principal, &head, &body).await?;
+        let rewritten = self.prepare(signal, &principal, &head, &body).await?;
         let permit = self.tenant.acquire().await?;
         let batch = Batch { signal, principal, head, body, rewritten, lease, permit, started };
         // From here on the batch goes its way to the end, even if its sender goes away: only so is it known whether a
@@ -218,7 +221,7 @@ impl Relay {
             log_fields: &head.log_fields,
             encoding: head.encoding,
             body,
-            rewritten: rewritten.as_ref().map(|(bytes, _)| bytes.clone()),
+            rewritten: rewritten.as_ref().map(|prepared| prepared.bytes.clone()),
         };
         let answer = backend.send(outgoing).await;
         drop(permit);
@@ -272,33 +275,9 @@ impl Relay {
         }
     }
 
-    /// A runner never speaks as the coordinator: lines with the coordinator's own marker are dropped. The rare body in
-    /// which the marker's bytes occur is parsed, in memory that is reserved for it; every other is left alone.
-    async fn without_control_lines(
-        &self,
-        principal: &Principal,
-        head: &WriteHead,
-        body: &WholeBody,
-    ) -> Result<Option<(Bytes, BodyReservation)>, Refusal> {
-        if !body.has_marker() {
-            return Ok(None);
-        }
-        if body.decoded_len() > self.body_limits.max_body_bytes {
-            return Err(Reason::DecodedTooLarge.into());
-        }
-        // Once decoded, once without the lines.
-        let reservation = self.budget.reserve(principal.runner(), 2 * body.decoded_len()).await?;
-        let decoded = body.decode(head.encoding, self.body_limits.max_body_bytes)?;
-        let (kept, dropped) = exposition::without_control_lines(&decoded);
-        if dropped == 0 {
-            return Ok(None);
-        }
-        self.metrics.dropped_control_lines(dropped as u64);
-        Ok(Some((Bytes::from(kept.into_owned()), reservation)))
-    }
-
     fn policy(&self) -> Result<Accepted, Refusal> {
-        let zstd = [&self.backends.metrics, &self.backends.logs].into_iter().flatten().all(|b| b.settings().zstd);
+        let stores = [&self.backends.metrics, &self.backends.logs, &self.backends.traces];
+        let zstd = stores.into_iter().flatten().all(|b| b.settings().zstd);
         let encodings = ["identity", "gzip"].into_iter().chain(zstd.then_some("zstd"));
         Accepted::json(&Policy {
             signals: self.backends.signals(),
@@ -307,7 +286,7 @@ impl Relay {
                 max_body_bytes: self.body_limits.max_body_bytes,
                 max_decoded_bytes: self.body_limits.max_decoded_bytes,
             },
-            traces: None,
+            traces: self.backends.traces.as_ref().map(|_| TracesPolicy { sample_ratio: self.traces.sample_ratio }),
             server_time: self.clock.now().into(),
         })
     }

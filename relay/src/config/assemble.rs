@@ -16,6 +16,7 @@ use crate::gate::{JwtVerifier, KeySet, MAX_JWKS_BYTES, PublicKey, RemovedRunners
 use crate::intake::BodyLimits;
 use crate::issuer::{Issuer, IssuerConfig, KeyRing, SigningKey};
 use crate::listener::ListenerConfig;
+use crate::traces::TracesSettings;
 use crate::{RelayBuilder, RelayService};
 
 /// The ALPN protocol of HTTP/3 (RFC 9114 section 3.1).
@@ -44,6 +45,7 @@ pub(super) fn assemble(file: &ConfigFile, base: &Path) -> Result<Assembled, Conf
     let issuer = issuer(file, base, registry.clone(), &mut faults);
     let keys = keys(file, issuer.as_ref().and_then(Option::as_deref), base, &mut faults);
     let stores = stores(file, &mut faults);
+    let traces = traces(file, &mut faults);
     let listener = listener(&file.listener, base, &mut faults);
     check_limits(&file.limits, &mut faults);
     check_tokens(file, &mut faults);
@@ -55,6 +57,7 @@ pub(super) fn assemble(file: &ConfigFile, base: &Path) -> Result<Assembled, Conf
             .tenant_limits(tenant_limits(&file.limits))
             .budget_limits(budget_limits(&file.limits))
             .body_limits(body_limits(&file.limits))
+            .traces(traces)
             .allow_unknown_length(file.limits.allow_unknown_length);
         let issuer = issuer?;
         let mints = issuer.is_some();
@@ -126,8 +129,15 @@ fn issuer(
     config.organization.clone_from(&section.organization);
     config.cluster.clone_from(&section.cluster);
     config.runner_id_claim.clone_from(&file.tokens.runner_id_claim);
+    config.signals = granted(file);
     let issuer = Issuer::new(config, ring?, Arc::new(SystemClock), registry?);
     faults.take("[issuer]", "", issuer).map(|issuer| Some(Arc::new(issuer)))
+}
+
+/// A signal is granted to someone only where there is a store for it.
+fn granted(file: &ConfigFile) -> Vec<Signal> {
+    let stores = [&file.stores.metrics, &file.stores.logs, &file.stores.traces];
+    Signal::ALL.into_iter().zip(stores).filter_map(|(signal, store)| store.as_ref().map(|_| signal)).collect()
 }
 
 fn key_ring(section: &IssuerSection, base: &Path, faults: &mut ConfigFaults) -> Option<KeyRing> {
@@ -177,13 +187,17 @@ fn read_bounded(path: &Path) -> std::io::Result<Vec<u8>> {
 }
 
 fn stores(file: &ConfigFile, faults: &mut ConfigFaults) -> Option<Vec<(Signal, BackendSettings)>> {
-    let sections = [(Signal::Metrics, &file.stores.metrics), (Signal::Logs, &file.stores.logs)];
+    let sections = [
+        (Signal::Metrics, &file.stores.metrics),
+        (Signal::Logs, &file.stores.logs),
+        (Signal::Traces, &file.stores.traces),
+    ];
     let configured: Vec<_> = sections.into_iter().filter_map(|(signal, s)| Some((signal, s.as_ref()?))).collect();
     faults.require(
         !configured.is_empty(),
         "[stores]",
         "no store is configured, so every write would be refused",
-        "add [stores.metrics] or [stores.logs] with a url",
+        "add [stores.metrics], [stores.logs] or [stores.traces] with a url",
     );
     configured.into_iter().map(|(signal, section)| Some((signal, store(signal, section, faults)?))).collect()
 }
@@ -205,6 +219,18 @@ fn store(signal: Signal, section: &StoreSection, faults: &mut ConfigFaults) -> O
     settings.zstd = section.zstd;
     settings.timeout = Duration::from_secs(section.timeout_seconds);
     Some(settings)
+}
+
+fn traces(file: &ConfigFile, faults: &mut ConfigFaults) -> TracesSettings {
+    faults.require(
+        file.stores.traces.is_some() || file.traces.is_none(),
+        "[traces]",
+        "says what to do with spans, but there is no store for them",
+        "add [stores.traces] with a url, or remove [traces]",
+    );
+    let settings = file.traces.clone().unwrap_or_default();
+    faults.take("[traces]", "", settings.check());
+    settings
 }
 
 fn check_limits(section: &LimitsSection, faults: &mut ConfigFaults) {

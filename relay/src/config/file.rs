@@ -10,6 +10,7 @@ use toml::{Table, Value};
 
 use super::{ConfigFault, ConfigFaults, EnvSource, env};
 use crate::forward::{Attribution, LogStreamFields};
+use crate::traces::TracesSettings;
 
 /// The whole file.
 #[derive(Debug, Clone)]
@@ -24,10 +25,12 @@ pub struct ConfigFile {
     pub issuer: Option<IssuerSection>,
     /// `[runners]`
     pub runners: RunnersSection,
-    /// `[stores.metrics]`, `[stores.logs]`
+    /// `[stores.metrics]`, `[stores.logs]`, `[stores.traces]`
     pub stores: StoresSection,
     /// `[limits]`
     pub limits: LimitsSection,
+    /// `[traces]`; only beside `[stores.traces]`.
+    pub traces: Option<TracesSettings>,
 }
 
 /// `[listener]`: where runners connect.
@@ -140,6 +143,8 @@ pub struct StoresSection {
     pub metrics: Option<StoreSection>,
     /// VictoriaLogs.
     pub logs: Option<StoreSection>,
+    /// VictoriaTraces.
+    pub traces: Option<StoreSection>,
 }
 
 /// `[stores.SIGNAL]`: one store.
@@ -219,13 +224,11 @@ impl ConfigFile {
         let listener = section(&mut table, "listener", &mut faults);
         let tls = section(&mut table, "tls", &mut faults);
         let tokens = section(&mut table, "tokens", &mut faults);
-        let issuer = match table.contains_key("issuer") {
-            true => section(&mut table, "issuer", &mut faults).map(Some),
-            false => Some(None),
-        };
+        let issuer = optional_section(&mut table, "issuer", &mut faults);
         let runners = section(&mut table, "runners", &mut faults);
         let stores = section(&mut table, "stores", &mut faults);
         let limits = section(&mut table, "limits", &mut faults);
+        let traces = optional_section(&mut table, "traces", &mut faults);
         for key in table.keys() {
             faults.push(unknown_key(key));
         }
@@ -238,6 +241,7 @@ impl ConfigFile {
                 runners: runners?,
                 stores: stores?,
                 limits: limits?,
+                traces: traces?,
             })
         })();
         faults.into_result(file)
@@ -255,6 +259,15 @@ fn section<T: DeserializeOwned>(table: &mut Table, name: &str, faults: &mut Conf
             faults.push(ConfigFault::new(format!("[{name}]"), error.to_string().trim_end(), ""));
         })
         .ok()
+}
+
+/// Takes a section that may be missing. The outer `None` says that it is there and can't be read.
+fn optional_section<T: DeserializeOwned>(
+    table: &mut Table,
+    name: &str,
+    faults: &mut ConfigFaults,
+) -> Option<Option<T>> {
+    if table.contains_key(name) { section(table, name, faults).map(Some) } else { Some(None) }
 }
 
 /// The key as the file has it: an optional section shows as `?` in the path.

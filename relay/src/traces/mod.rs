@@ -34,6 +34,7 @@ mod pass;
 mod removed;
 mod rewrite;
 mod rules;
+mod settings;
 mod shape;
 mod span;
 #[cfg(test)]
@@ -45,4 +46,5 @@ pub use limits::TraceLimits;
 pub use removed::{KeyClass, RemovedCounts};
 pub use rewrite::{RUNNER_ATTRIBUTE, Rewritten, rewrite};
 pub use rules::{DEFAULT_ATTRIBUTES, RuleError, TraceRules};
+pub use settings::{DEFAULT_SAMPLE_RATIO, NoRatio, TracesSettings};
 pub use wire::WireError;
