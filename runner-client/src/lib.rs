@@ -1,6 +1,41 @@
 //! The runner's side: writers that deliver telemetry to the coordinator.
+//!
+//! Writers may be built before the runner has any token; what they take waits until the token source is armed.
+//!
+//! ```no_run
+//! use std::sync::Arc;
+//! use std::time::Duration;
+//!
+//! use telemetry_certs::{Credentials, Roots};
+//! use telemetry_runner_client::{Client, LateTokenSource, LogRecord, Point};
+//!
+//! # async fn embed() -> Result<(), Box<dyn std::error::Error>> {
+//! let tokens = LateTokenSource::new();
+//! let client = Client::builder()
+//!     .coordinator("coordinator.example:8443")
+//!     .identity(Credentials::from_files("runner.crt", "runner.key")?, Roots::from_file("ca.crt")?)
+//!     .token_source(Arc::new(tokens.clone()))
+//!     .build()?;
+//!
+//! client.metrics().write(Point::new("jobs_total", 1.0).label("queue", "build"))?;
+//! client.logs().write(&LogRecord::new("app/web", "stdout", "ready").attribute("port", 8080))?;
+//!
+//! tokens.arm(client.issuer());
+//! let report = client.close(Duration::from_secs(5)).await;
+//! println!("{} delivered, {} lost", report.delivered, report.lost);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! The rooms, each of which knows only those before it:
+//! - `connection`: one HTTP/3 connection to a list of coordinators, behind [`Transport`];
+//! - `token`: [`TokenSource`] and [`TokenIssuer`];
+//! - `delivery`: from lines to settled batches, and the account of every item;
+//! - `writer`: [`MetricsWriter`] and [`LogWriter`];
+//! - [`Client`], which puts them together.
 
 mod backoff;
+mod client;
 mod connection;
 mod delivery;
 mod metrics;
@@ -11,7 +46,8 @@ mod writer;
 mod testing;
 
 pub use backoff::Jitter;
-pub use connection::{ConnectError, ConnectErrorKind, SendError, Transport};
+pub use client::{BuildError, Client, ClientBuilder};
+pub use connection::{ConnectError, ConnectErrorKind, CoordinatorError, IdentityError, SendError, Transport};
 pub use delivery::{
     BatchLimits, CloseReport, DeadLetters, DropReason, FlushReport, NotTaken, RecentRejections, Rejected,
     RetrySettings, SignalSettings, Taken, Tally,

@@ -1,5 +1,6 @@
 //! Why there is no connection, and what became of a request.
 
+use std::error::Error;
 use std::io;
 use std::sync::Arc;
 
@@ -10,24 +11,27 @@ use telemetry_certs::{CertificateRefusal, ServerDistrust};
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
-    /// The name of the coordinator can't be resolved.
-    #[error("the name of the coordinator can't be resolved")]
-    Unresolvable(#[source] Arc<io::Error>),
-    /// Nothing can be sent to the coordinator's address.
-    #[error("the coordinator's address can't be used")]
-    Unreachable(#[source] Arc<dyn std::error::Error + Send + Sync>),
-    /// The coordinator does not answer.
-    #[error("the coordinator does not answer")]
-    Timeout,
     /// The coordinator refuses the runner's certificate.
     #[error("the coordinator refuses the runner's certificate: {0}")]
     Refused(CertificateRefusal),
     /// The runner does not trust the certificate of whoever answers.
     #[error("the coordinator's certificate is not trusted: {0}")]
     UntrustedServer(ServerDistrust),
-    /// The other side speaks, but not as we do.
-    #[error("the other side does not speak HTTP/3 as we do")]
-    Protocol(#[source] ConnectionError),
+    /// The name of the coordinator can't be resolved.
+    #[error("the name of the coordinator can't be resolved")]
+    Unresolvable(#[source] Arc<io::Error>),
+    /// Nothing can be sent to the coordinator's address.
+    #[error("the coordinator's address can't be used")]
+    Unreachable(#[source] Arc<quinn::ConnectError>),
+    /// The coordinator does not answer.
+    #[error("the coordinator does not answer")]
+    Timeout,
+    /// The other side ended the connection, or does not speak HTTP/3 as we do.
+    #[error("the connection is broken")]
+    Broken(#[source] Arc<dyn Error + Send + Sync>),
+    /// The coordinator is about to go away and takes no more requests.
+    #[error("the coordinator is going away")]
+    GoingAway,
     /// The client was closed.
     #[error("the client is closed")]
     Closed,
@@ -45,48 +49,14 @@ pub enum ConnectErrorKind {
     Closed,
 }
 
-/// What became of a request that has no response.
-#[derive(Debug, Clone, thiserror::Error)]
-#[non_exhaustive]
-pub enum SendError {
-    /// There is no connection; nothing was sent.
-    #[error("not sent: {0}")]
-    NotSent(#[source] ConnectError),
-    /// The connection or the stream broke. The other side may have got the request or not.
-    #[error("the connection broke under the request")]
-    Lost(#[source] Arc<dyn std::error::Error + Send + Sync>),
-    /// There was no whole response in time. The other side may have got the request or not.
-    #[error("no response in time")]
-    Timeout,
-}
-
-impl SendError {
-    /// The label `outcome` of `telemetry_requests_total`.
-    pub(crate) const fn as_str(&self) -> &'static str {
-        match self {
-            Self::NotSent(_) => "not-sent",
-            Self::Lost(_) => "lost",
-            Self::Timeout => "timeout",
-        }
-    }
-
-    /// Whether nothing was sent because the network or the coordinator is away.
-    #[must_use]
-    pub const fn is_outage(&self) -> bool {
-        matches!(self, Self::NotSent(error) if matches!(error.kind(), ConnectErrorKind::Outage))
-    }
-}
-
 impl ConnectError {
     /// What kind of trouble it is.
     #[must_use]
     pub const fn kind(&self) -> ConnectErrorKind {
         match self {
-            Self::Unresolvable(_) | Self::Unreachable(_) | Self::Timeout | Self::Protocol(_) => {
-                ConnectErrorKind::Outage
-            }
             Self::Refused(_) | Self::UntrustedServer(_) => ConnectErrorKind::Identity,
             Self::Closed => ConnectErrorKind::Closed,
+            _ => ConnectErrorKind::Outage,
         }
     }
 
@@ -94,5 +64,55 @@ impl ConnectError {
     #[must_use]
     pub const fn is_retryable(&self) -> bool {
         matches!(self.kind(), ConnectErrorKind::Outage)
+    }
+}
+
+/// A TLS alert is an error code of QUIC (RFC 9001 section 4.8). Whose alert it was tells who distrusts whom.
+impl From<ConnectionError> for ConnectError {
+    fn from(error: ConnectionError) -> Self {
+        let known = match &error {
+            ConnectionError::ConnectionClosed(close) => {
+                CertificateRefusal::from_quic_code(close.error_code.into()).map(Self::Refused)
+            }
+            ConnectionError::TransportError(ours) => {
+                ServerDistrust::from_quic_code(ours.code.into()).map(Self::UntrustedServer)
+            }
+            ConnectionError::TimedOut => Some(Self::Timeout),
+            ConnectionError::LocallyClosed => Some(Self::Closed),
+            _ => None,
+        };
+        known.unwrap_or_else(|| Self::Broken(Arc::new(error)))
+    }
+}
+
+/// What became of a request that has no response.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum SendError {
+    /// There is no connection, or the other side did not look at the request.
+    #[error("not sent: {0}")]
+    NotSent(#[source] ConnectError),
+    /// The connection or the stream broke. The other side may have got the request or not.
+    #[error("the request was lost: {0}")]
+    Lost(#[source] Arc<dyn Error + Send + Sync>),
+    /// There was no whole response in time. The other side may have got the request or not.
+    #[error("no response in time")]
+    Timeout,
+}
+
+impl SendError {
+    /// Whether nothing was sent because the network or the coordinator is away.
+    #[must_use]
+    pub const fn is_outage(&self) -> bool {
+        matches!(self, Self::NotSent(error) if matches!(error.kind(), ConnectErrorKind::Outage))
+    }
+
+    /// The label `outcome` of `telemetry_requests_total`.
+    pub(crate) const fn as_str(&self) -> &'static str {
+        match self {
+            Self::NotSent(_) => "not-sent",
+            Self::Lost(_) => "lost",
+            Self::Timeout => "timeout",
+        }
     }
 }

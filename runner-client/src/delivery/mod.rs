@@ -17,6 +17,6 @@ pub use engine::RetrySettings;
 pub use outbox::{NotTaken, SignalSettings, Taken};
 pub use pipeline::{CloseReport, FlushReport};
 
-pub(crate) use engine::{Engine, Way};
+pub(crate) use engine::Way;
 pub(crate) use outbox::Outbox;
 pub(crate) use pipeline::Pipelines;

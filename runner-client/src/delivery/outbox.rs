@@ -284,6 +284,11 @@ impl Outbox {
         self.state.lock().closed = true;
     }
 
+    /// Asks for an attempt now, whatever pause there is; but what the relay asked for is kept.
+    pub(crate) fn ask_to_hurry(&self) {
+        self.hurry.notify_one();
+    }
+
     /// Closes the open batch and waits until all that was written before is settled.
     pub(crate) async fn flush(&self) {
         let mut settled = self.settled.subscribe();
@@ -292,7 +297,7 @@ impl Outbox {
             self.close_open(&mut state);
             state.next_number
         };
-        self.hurry.notify_one();
+        self.ask_to_hurry();
         self.work.notify_one();
         while self.state.lock().queue.oldest_number().is_some_and(|number| number < mark) {
             if settled.changed().await.is_err() {

@@ -1,0 +1,312 @@
+//! The client: a connection, a token source and writers, put together.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use prometheus_client::registry::Registry;
+use telemetry_certs::{Credentials, Roots};
+use telemetry_proto::limits::MAX_BODY_BYTES;
+use telemetry_proto::{Clock, Signal, SystemClock};
+
+use crate::backoff::Jitter;
+use crate::connection::{self, ConnectError, Coordinator, CoordinatorError, IdentityError, Link, Transport};
+use crate::delivery::{
+    CloseReport, DeadLetters, FlushReport, Pipelines, RecentRejections, RetrySettings, SignalSettings, Tally, Way,
+};
+use crate::metrics::{self, CutCounter, RequestCounter};
+use crate::token::{LateTokenSettings, LateTokenSource, RemoteIssuer, TokenIssuer, TokenSource};
+use crate::writer::{LogWriter, MetricsWriter};
+
+/// The signals that a token is asked for.
+const SIGNALS: [Signal; 2] = [Signal::Metrics, Signal::Logs];
+/// The smallest limit of a batch that makes sense.
+const MIN_BATCH_BYTES: usize = 512;
+
+/// Delivers telemetry to a coordinator. Cheap to clone; clones are the same client. Delivery ends when the client is
+/// closed, or when it and all its writers are dropped.
+#[derive(Clone)]
+pub struct Client {
+    pipelines: Arc<Pipelines>,
+    /// Absent over a foreign transport.
+    link: Option<Arc<Link>>,
+    transport: Arc<dyn Transport>,
+    clock: Arc<dyn Clock>,
+    requests: RequestCounter,
+    cuts: CutCounter,
+}
+
+impl Client {
+    /// Begins a client.
+    #[must_use]
+    pub fn builder() -> ClientBuilder {
+        ClientBuilder::default()
+    }
+
+    /// A writer of metrics.
+    #[must_use]
+    pub fn metrics(&self) -> MetricsWriter {
+        MetricsWriter::new(Arc::clone(&self.pipelines), Arc::clone(&self.clock))
+    }
+
+    /// A writer of logs.
+    #[must_use]
+    pub fn logs(&self) -> LogWriter {
+        LogWriter::new(Arc::clone(&self.pipelines), Arc::clone(&self.clock), self.cuts.clone())
+    }
+
+    /// An issuer that asks the coordinator over this client's connection: what to arm a token source with.
+    #[must_use]
+    pub fn issuer(&self) -> Arc<dyn TokenIssuer> {
+        Arc::new(RemoteIssuer::new(Arc::clone(&self.transport), &SIGNALS))
+    }
+
+    /// Waits until there is a connection that the coordinator accepted, for 10 s at most. Nothing needs this, since a
+    /// connection is made when there is something to send; it tells early what is wrong.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub async fn connected(&self) -> Result<(), ConnectError> {
+        match &self.link {
+            Some(link) => link.connected().await,
+            None => Ok(()),
+        }
+    }
+
+    /// Shows and trusts other certificates from now on. Requests under way end on the old connection.
+    ///
+    /// # Errors
+    /// The certificates make no TLS configuration; the old ones stay.
+    pub fn set_identity(&self, credentials: &Credentials, server_roots: &Roots) -> Result<(), IdentityError> {
+        if let Some(link) = &self.link {
+            link.set_identity(connection::identity(credentials, server_roots)?);
+        }
+        self.pipelines.metrics().ask_to_hurry();
+        self.pipelines.logs().ask_to_hurry();
+        Ok(())
+    }
+
+    /// The account of a signal. There is none of traces.
+    #[must_use]
+    pub fn tally(&self, signal: Signal) -> Tally {
+        match signal {
+            Signal::Metrics => self.pipelines.metrics().tally(),
+            Signal::Logs => self.pipelines.logs().tally(),
+            Signal::Traces => Tally::default(),
+        }
+    }
+
+    /// Adds the client's own metrics to the embedder's registry.
+    pub fn register_metrics(&self, registry: &mut Registry) {
+        let outboxes = vec![Arc::clone(self.pipelines.metrics()), Arc::clone(self.pipelines.logs())];
+        metrics::register(registry, outboxes, self.requests.clone(), self.cuts.clone());
+    }
+
+    /// Waits until all that was written before is settled, for `within` at most.
+    pub async fn flush(&self, within: Duration) -> FlushReport {
+        self.pipelines.flush(within).await
+    }
+
+    /// Takes no more writes, delivers what it can `within` that time, and ends delivery and connection. May be called again,
+    /// also at the same time: all callers get the one report. Ends within a second or two of `within`, whatever the other
+    /// side does.
+    pub async fn close(&self, within: Duration) -> CloseReport {
+        let report = self.pipelines.close(within).await;
+        if let Some(link) = &self.link {
+            link.close().await;
+        }
+        report
+    }
+}
+
+/// Why no client was built.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// No coordinator was named.
+    #[error("no coordinator is named")]
+    NoCoordinator,
+    /// A coordinator's address can't be read.
+    #[error("{0:?}: {1}")]
+    Coordinator(String, CoordinatorError),
+    /// No certificate was given.
+    #[error("there is no certificate to show and none to trust")]
+    NoIdentity,
+    /// The certificates can't be used.
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
+    /// There is no socket.
+    #[error("no UDP socket can be bound")]
+    Socket(#[source] io::Error),
+    /// The client was not built in a tokio runtime.
+    #[error("a client must be built in a tokio runtime")]
+    NoRuntime,
+    /// Settings of a signal contradict each other.
+    #[error("{0}: a batch takes 1 item or more and 512 bytes to 32 MiB; memory is at least four batches")]
+    Limits(Signal),
+}
+
+/// What a client is made of. Everything but coordinator and identity has a default.
+pub struct ClientBuilder {
+    coordinators: Vec<String>,
+    identity: Option<(Credentials, Roots)>,
+    transport: Option<Arc<dyn Transport>>,
+    tokens: Option<Arc<dyn TokenSource>>,
+    dead_letters: Arc<dyn DeadLetters>,
+    metrics: SignalSettings,
+    logs: SignalSettings,
+    retry: RetrySettings,
+    request_timeout: Duration,
+    clock: Arc<dyn Clock>,
+    jitter: Arc<Jitter>,
+}
+
+impl Default for ClientBuilder {
+    fn default() -> Self {
+        Self {
+            coordinators: Vec::new(),
+            identity: None,
+            transport: None,
+            tokens: None,
+            dead_letters: Arc::new(RecentRejections::default()),
+            metrics: SignalSettings::metrics(),
+            logs: SignalSettings::logs(),
+            retry: RetrySettings::default(),
+            request_timeout: Duration::from_secs(30),
+            clock: Arc::new(SystemClock),
+            jitter: Arc::new(Jitter::new()),
+        }
+    }
+}
+
+impl ClientBuilder {
+    /// Adds a coordinator, `HOST` or `HOST:PORT`. Of several the first that answers is used for as long as it answers.
+    #[must_use]
+    pub fn coordinator(mut self, address: impl Into<String>) -> Self {
+        self.coordinators.push(address.into());
+        self
+    }
+
+    /// Sets the certificate to show and those to trust.
+    #[must_use]
+    pub fn identity(mut self, credentials: Credentials, server_roots: Roots) -> Self {
+        self.identity = Some((credentials, server_roots));
+        self
+    }
+
+    /// Sends over something else than a connection of its own; coordinators and identity are not looked at then.
+    #[must_use]
+    pub fn transport(mut self, transport: Arc<dyn Transport>) -> Self {
+        self.transport = Some(transport);
+        self
+    }
+
+    /// Sets where tokens come from. The default asks the coordinator.
+    #[must_use]
+    pub fn token_source(mut self, tokens: Arc<dyn TokenSource>) -> Self {
+        self.tokens = Some(tokens);
+        self
+    }
+
+    /// Sets where rejected batches go. The default remembers why the last 64 were rejected.
+    #[must_use]
+    pub fn dead_letters(mut self, dead_letters: Arc<dyn DeadLetters>) -> Self {
+        self.dead_letters = dead_letters;
+        self
+    }
+
+    /// Sets batches and memory of metrics.
+    #[must_use]
+    pub fn metrics_settings(mut self, settings: SignalSettings) -> Self {
+        self.metrics = settings;
+        self
+    }
+
+    /// Sets batches and memory of logs.
+    #[must_use]
+    pub fn logs_settings(mut self, settings: SignalSettings) -> Self {
+        self.logs = settings;
+        self
+    }
+
+    /// Sets the pauses after failures.
+    #[must_use]
+    pub fn retry_settings(mut self, settings: RetrySettings) -> Self {
+        self.retry = settings;
+        self
+    }
+
+    /// Sets how long a request may take. 30 s.
+    #[must_use]
+    pub const fn request_timeout(mut self, timeout: Duration) -> Self {
+        self.request_timeout = timeout;
+        self
+    }
+
+    /// Sets the time of day, for tests.
+    #[must_use]
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Sets the randomness of pauses, for tests.
+    #[must_use]
+    pub fn jitter(mut self, jitter: Arc<Jitter>) -> Self {
+        self.jitter = jitter;
+        self
+    }
+
+    /// Builds the client and begins delivery on the runtime that this is called in.
+    ///
+    /// # Errors
+    /// Something is missing or contradicts itself.
+    pub fn build(self) -> Result<Client, BuildError> {
+        tokio::runtime::Handle::try_current().map_err(|_| BuildError::NoRuntime)?;
+        check(Signal::Metrics, &self.metrics)?;
+        check(Signal::Logs, &self.logs)?;
+        let link = if self.transport.is_none() { Some(self.link()?) } else { None };
+        let transport = match (self.transport, &link) {
+            (Some(transport), _) => transport,
+            (None, Some(link)) => Arc::clone(link) as Arc<dyn Transport>,
+            (None, None) => return Err(BuildError::NoCoordinator),
+        };
+        let tokens = self.tokens.unwrap_or_else(|| {
+            let source = LateTokenSource::with(LateTokenSettings::default(), self.clock.clone(), self.jitter.clone());
+            source.arm(Arc::new(RemoteIssuer::new(Arc::clone(&transport), &SIGNALS)));
+            Arc::new(source)
+        });
+        let requests = RequestCounter::default();
+        let way = Way {
+            transport: Arc::clone(&transport),
+            tokens,
+            dead_letters: self.dead_letters,
+            clock: Arc::clone(&self.clock),
+            jitter: self.jitter,
+            requests: requests.clone(),
+        };
+        let pipelines = Pipelines::start(self.metrics, self.logs, &self.retry, &way);
+        Ok(Client { pipelines, link, transport, clock: self.clock, requests, cuts: CutCounter::default() })
+    }
+
+    fn link(&self) -> Result<Arc<Link>, BuildError> {
+        if self.coordinators.is_empty() {
+            return Err(BuildError::NoCoordinator);
+        }
+        let parse = |text: &String| text.parse().map_err(|error| BuildError::Coordinator(text.clone(), error));
+        let coordinators = self.coordinators.iter().map(parse).collect::<Result<Vec<Coordinator>, _>>()?;
+        let (credentials, server_roots) = self.identity.as_ref().ok_or(BuildError::NoIdentity)?;
+        let identity = connection::identity(credentials, server_roots)?;
+        connection::start(coordinators, identity, Arc::clone(&self.jitter), self.request_timeout)
+            .map_err(BuildError::Socket)
+    }
+}
+
+fn check(signal: Signal, settings: &SignalSettings) -> Result<(), BuildError> {
+    let batch = &settings.batch;
+    let is_sound = batch.max_items > 0
+        && batch.max_bytes >= MIN_BATCH_BYTES
+        && batch.max_bytes as u64 <= MAX_BODY_BYTES
+        && settings.max_memory / 4 >= batch.max_bytes;
+    if is_sound { Ok(()) } else { Err(BuildError::Limits(signal)) }
+}

@@ -1,0 +1,277 @@
+//! The one connection that the client keeps, and the task that keeps it.
+//!
+//! It is made when someone first wants it, and made again when it is lost and wanted. QUIC itself notices a dead one at the
+//! idle timeout only, unless the other side says so. So whoever sends watches for acknowledgements; when they fail to come
+//! a fresh connection is raced against the silent one, which is given up only once the fresh one stands.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use http::{Request, Response};
+use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
+use tokio_util::task::AbortOnDropHandle;
+
+use super::dial::Dialer;
+use super::error::{ConnectError, ConnectErrorKind, SendError};
+use super::live::Live;
+use super::transport::Transport;
+
+/// How long a request waits for a connection before its sender is told that there is none.
+const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long nobody dials after one side refused the other's certificate.
+const DISTRUST_PAUSE: Duration = Duration::from_secs(30);
+/// How long dialling goes on when nobody waits for it any more.
+const LINGER: Duration = Duration::from_secs(5);
+/// How often traffic is looked at while a request is under way.
+const TICK: Duration = Duration::from_millis(100);
+/// How long the farewell to the coordinator may take.
+const FAREWELL: Duration = Duration::from_millis(500);
+
+/// The client's connection to whichever coordinator answers.
+pub(crate) struct Link {
+    shared: Arc<Shared>,
+    request_timeout: Duration,
+    keeper: AbortOnDropHandle<()>,
+}
+
+struct Shared {
+    dialer: Dialer,
+    state: watch::Sender<State>,
+    /// How many wait for a connection.
+    waiting: AtomicUsize,
+    /// One more waits.
+    wanted: Notify,
+    /// The connection seems dead.
+    suspected: Notify,
+}
+
+#[derive(Clone)]
+enum State {
+    Down,
+    Up(Arc<Live>),
+    /// One side refused the other's certificate. Dialling begins again at that time, or when ours changes.
+    Distrust(ConnectError, Instant),
+    Closed,
+}
+
+impl Link {
+    /// Begins to keep a connection on the runtime that this is called in. Nothing is dialled yet.
+    pub(super) fn start(dialer: Dialer, request_timeout: Duration) -> Arc<Self> {
+        let shared = Arc::new(Shared {
+            dialer,
+            state: watch::channel(State::Down).0,
+            waiting: AtomicUsize::new(0),
+            wanted: Notify::new(),
+            suspected: Notify::new(),
+        });
+        let keeper = AbortOnDropHandle::new(tokio::spawn(Arc::clone(&shared).keep()));
+        Arc::new(Self { shared, request_timeout, keeper })
+    }
+
+    /// Waits until there is a connection that the coordinator accepted.
+    pub(crate) async fn connected(&self) -> Result<(), ConnectError> {
+        self.acquire().await.map(drop)
+    }
+
+    /// Shows and trusts other certificates from now on: new requests go over a new connection.
+    pub(crate) fn set_identity(&self, identity: quinn::ClientConfig) {
+        self.shared.dialer.identity().send_replace(identity);
+        if let State::Up(live) = &*self.shared.state.borrow() {
+            live.retire();
+        }
+    }
+
+    /// Ends the connection and dials no more. May be called again.
+    pub(crate) async fn close(&self) {
+        self.shared.state.send_replace(State::Closed);
+        self.keeper.abort();
+        self.shared.dialer.close(FAREWELL).await;
+    }
+
+    async fn acquire(&self) -> Result<Arc<Live>, ConnectError> {
+        let mut state = self.shared.state.subscribe();
+        let _waiting = Waiting::new(&self.shared);
+        let found = state.wait_for(|state| match state {
+            State::Up(live) => live.is_usable(),
+            State::Distrust(..) | State::Closed => true,
+            State::Down => false,
+        });
+        let Ok(found) = timeout(ACQUIRE_TIMEOUT, found).await else {
+            return Err(self.shared.dialer.last_error().unwrap_or(ConnectError::Timeout));
+        };
+        match found.as_deref() {
+            Ok(State::Up(live)) => Ok(Arc::clone(live)),
+            Ok(State::Distrust(error, _)) => Err(error.clone()),
+            _ => Err(ConnectError::Closed),
+        }
+    }
+
+    /// Tells the keeper when what is sent over `live` is not acknowledged.
+    async fn mind_silence(&self, live: &Live) -> Infallible {
+        let mut last = live.traffic();
+        let mut silent_since: Option<Instant> = None;
+        loop {
+            sleep(TICK).await;
+            let traffic = live.traffic();
+            if traffic.heard != last.heard {
+                silent_since = None;
+            } else if traffic.asked != last.asked {
+                silent_since.get_or_insert_with(Instant::now);
+            }
+            last = traffic;
+            if silent_since.is_some_and(|since| since.elapsed() >= live.patience()) {
+                silent_since = None;
+                self.shared.suspected.notify_one();
+            }
+        }
+    }
+}
+
+impl Transport for Link {
+    fn send(&self, request: Request<Bytes>) -> BoxFuture<'_, Result<Response<Bytes>, SendError>> {
+        async move {
+            let deadline = Instant::now() + self.request_timeout;
+            let live = self.acquire().await.map_err(SendError::NotSent)?;
+            tokio::select! {
+                result = timeout_at(deadline, live.exchange(request)) => result.unwrap_or_else(|_| {
+                    // It acknowledges and does not answer. Perhaps another one does.
+                    live.retire();
+                    Err(SendError::Timeout)
+                }),
+                never = self.mind_silence(&live) => match never {},
+            }
+        }
+        .boxed()
+    }
+}
+
+/// Someone who waits for a connection.
+struct Waiting<'a>(&'a Shared);
+
+impl<'a> Waiting<'a> {
+    fn new(shared: &'a Shared) -> Self {
+        shared.waiting.fetch_add(1, Ordering::SeqCst);
+        shared.wanted.notify_one();
+        Self(shared)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl Shared {
+    async fn keep(self: Arc<Self>) {
+        loop {
+            let state = self.state.borrow().clone();
+            let next = match state {
+                State::Down => self.dial_when_wanted().await,
+                State::Up(live) => self.mind(live).await,
+                State::Distrust(_, until) => self.sit_out(until).await,
+                State::Closed => return,
+            };
+            self.state.send_if_modified(|state| {
+                let is_open = !matches!(state, State::Closed);
+                if is_open {
+                    *state = next;
+                }
+                is_open
+            });
+        }
+    }
+
+    async fn dial_when_wanted(&self) -> State {
+        while self.waiting.load(Ordering::SeqCst) == 0 {
+            self.wanted.notified().await;
+        }
+        tokio::select! {
+            dialled = self.dialer.dial() => after_dialling(dialled),
+            () = self.is_unwanted() => State::Down,
+        }
+    }
+
+    /// Resolves when nobody has waited for a connection for some time.
+    async fn is_unwanted(&self) {
+        let mut wanted_at = Instant::now();
+        while wanted_at.elapsed() < LINGER {
+            sleep(LINGER / 5).await;
+            if self.waiting.load(Ordering::SeqCst) > 0 {
+                wanted_at = Instant::now();
+            }
+        }
+    }
+
+    /// Keeps a connection for as long as it is good.
+    async fn mind(&self, live: Arc<Live>) -> State {
+        loop {
+            tokio::select! {
+                error = live.closed() => return after_loss(&live, error),
+                () = self.wanted.notified() => if !live.is_usable() {
+                    return State::Down;
+                },
+                () = self.suspected.notified() => if let Some(next) = self.race(&live).await {
+                    return next;
+                },
+            }
+        }
+    }
+
+    /// Dials beside a connection that is silent. `None`: it spoke again.
+    async fn race(&self, live: &Live) -> Option<State> {
+        let heard = live.traffic().heard;
+        let speaks_again = async {
+            while live.traffic().heard == heard {
+                sleep(TICK).await;
+            }
+        };
+        tokio::select! {
+            () = speaks_again => None,
+            error = live.closed() => Some(after_loss(live, error)),
+            dialled = self.dialer.dial() => {
+                tracing::info!(coordinator = %live.coordinator(), "a silent connection was given up");
+                live.close();
+                Some(after_dialling(dialled))
+            }
+        }
+    }
+
+    async fn sit_out(&self, until: Instant) -> State {
+        let mut identity = self.dialer.identity().subscribe();
+        tokio::select! {
+            () = sleep_until(until) => {}
+            _ = identity.changed() => {}
+        }
+        State::Down
+    }
+}
+
+fn after_dialling(dialled: Result<Live, ConnectError>) -> State {
+    match dialled {
+        Ok(live) => {
+            tracing::info!(coordinator = %live.coordinator(), "connected");
+            State::Up(Arc::new(live))
+        }
+        Err(error) => distrust(error),
+    }
+}
+
+fn after_loss(live: &Live, error: ConnectError) -> State {
+    if error.kind() == ConnectErrorKind::Identity {
+        return distrust(error);
+    }
+    tracing::info!(coordinator = %live.coordinator(), %error, "the connection is lost");
+    State::Down
+}
+
+fn distrust(error: ConnectError) -> State {
+    tracing::warn!(%error, "no connection until certificates or addresses change");
+    State::Distrust(error, Instant::now() + DISTRUST_PAUSE)
+}

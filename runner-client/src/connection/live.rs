@@ -1,0 +1,173 @@
+//! A connection that a coordinator accepted.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
+use http::uri::{PathAndQuery, Scheme};
+use http::{Request, Response, Uri};
+use telemetry_h3::client::{self, SendRequest};
+use telemetry_h3::guard::{Monitor, RecvStream};
+use telemetry_h3::{Code, GuardLimits, StreamFailure};
+use telemetry_proto::limits::MAX_CONTROL_BODY_BYTES;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::coordinator::Coordinator;
+use super::error::{ConnectError, ConnectErrorKind, SendError};
+
+/// Between looks for the end of the handshake, at first and at most.
+const CONFIRMATION_POLL: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(20));
+/// The shortest time without an acknowledgement that is suspicious.
+const MIN_PATIENCE: Duration = Duration::from_millis(400);
+
+/// The code of a connection that ends without an error (RFC 9114 section 8.1).
+const H3_NO_ERROR: quinn::VarInt = quinn::VarInt::from_u32(0x100);
+
+/// A connection that the coordinator accepted, our certificate included.
+pub(super) struct Live {
+    quic: quinn::Connection,
+    requests: SendRequest,
+    coordinator: Coordinator,
+    retired: AtomicBool,
+    _driver: AbortOnDropHandle<()>,
+}
+
+/// What went over a connection so far: frames that have to be acknowledged, and acknowledgements.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Traffic {
+    pub(super) asked: u64,
+    pub(super) heard: u64,
+}
+
+impl Live {
+    /// Begins HTTP/3 and waits until the coordinator has accepted our certificate: with TLS 1.3 our own handshake is done
+    /// before it looked at it. The caller bounds the wait.
+    pub(super) async fn begin(quic: quinn::Connection, coordinator: Coordinator) -> Result<Self, ConnectError> {
+        let begun = client::begin(quic.clone(), GuardLimits::default()).await;
+        let (mut driver, requests, monitor) = begun.map_err(|error| why_closed(&quic, error))?;
+        let driver = AbortOnDropHandle::new(tokio::spawn(async move {
+            driver.wait_idle().await;
+        }));
+        accepted(&quic, &monitor).await?;
+        Ok(Self { quic, requests, coordinator, retired: AtomicBool::new(false), _driver: driver })
+    }
+
+    pub(super) const fn coordinator(&self) -> &Coordinator {
+        &self.coordinator
+    }
+
+    /// Whether new requests may go over it.
+    pub(super) fn is_usable(&self) -> bool {
+        !self.retired.load(Ordering::Relaxed) && self.quic.close_reason().is_none()
+    }
+
+    /// No more new requests; those under way go on.
+    pub(super) fn retire(&self) {
+        self.retired.store(true, Ordering::Relaxed);
+    }
+
+    /// Ends it, with all that is under way.
+    pub(super) fn close(&self) {
+        self.quic.close(H3_NO_ERROR, b"");
+    }
+
+    /// Why it ended, once it has.
+    pub(super) async fn closed(&self) -> ConnectError {
+        self.quic.closed().await.into()
+    }
+
+    pub(super) fn traffic(&self) -> Traffic {
+        let stats = self.quic.stats();
+        // What a client sends and wants acknowledged: requests, their repetition when no acknowledgement comes, and signs
+        // of life. Not the probes for a larger MTU, whose loss is what they are for.
+        let pings = stats.frame_tx.ping.saturating_sub(stats.path.sent_plpmtud_probes);
+        Traffic { asked: stats.frame_tx.stream + pings, heard: stats.frame_rx.acks }
+    }
+
+    /// How long the other side may take to acknowledge.
+    pub(super) fn patience(&self) -> Duration {
+        MIN_PATIENCE.max(4 * self.quic.rtt())
+    }
+
+    /// Sends `request` and reads the response whole. The caller bounds the wait.
+    pub(super) async fn exchange(&self, request: Request<Bytes>) -> Result<Response<Bytes>, SendError> {
+        let (head, body) = request.into_parts();
+        let mut head = Request::from_parts(head, ());
+        *head.uri_mut() = self.absolute(head.uri());
+        let stream = self.requests.clone().send_request(head).await;
+        let (mut upload, mut download) = stream.map_err(|error| self.failed(error.into()))?.split();
+
+        // The coordinator may answer before it has the whole body, and stop the upload: what it says counts, and not that
+        // it stopped. What is left of the upload is dropped with the response, which resets the stream.
+        let upload = async {
+            if upload.send_data(body).await.is_ok() && upload.finish().await.is_ok() {
+                tracing::trace!("a request was sent whole");
+            }
+            std::future::pending().await
+        };
+        tokio::select! {
+            response = receive(&mut download) => response.map_err(|failure| self.failed(failure)),
+            never = upload => never,
+        }
+    }
+
+    fn absolute(&self, relative: &Uri) -> Uri {
+        let mut parts = http::uri::Parts::default();
+        parts.scheme = Some(Scheme::HTTPS);
+        parts.authority = Some(self.coordinator.authority().clone());
+        parts.path_and_query =
+            Some(relative.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/")));
+        // The parts are whole and valid.
+        Uri::from_parts(parts).unwrap_or_default()
+    }
+
+    fn failed(&self, failure: StreamFailure) -> SendError {
+        match failure {
+            StreamFailure::GoingAway | StreamFailure::Terminated(Code::H3_REQUEST_REJECTED) => {
+                self.retire();
+                SendError::NotSent(ConnectError::GoingAway)
+            }
+            StreamFailure::ConnectionLost => match self.quic.close_reason().map(ConnectError::from) {
+                Some(error) if error.kind() == ConnectErrorKind::Identity => SendError::NotSent(error),
+                Some(error) => SendError::Lost(Arc::new(error)),
+                None => SendError::Lost(Arc::new(failure)),
+            },
+            _ => SendError::Lost(Arc::new(failure)),
+        }
+    }
+}
+
+/// SETTINGS are an event, but a server may send them before it has looked at our certificate (RFC 9001 section 5.7). What
+/// comes only after it has is HANDSHAKE_DONE (section 4.1.2), of which quinn keeps no more than a count.
+async fn accepted(quic: &quinn::Connection, monitor: &Monitor) -> Result<(), ConnectError> {
+    let confirmed = async {
+        monitor.settings().await;
+        let (mut pause, longest) = CONFIRMATION_POLL;
+        while quic.stats().frame_rx.handshake_done == 0 {
+            tokio::time::sleep(pause).await;
+            pause = longest.min(2 * pause);
+        }
+    };
+    tokio::select! {
+        () = confirmed => Ok(()),
+        error = quic.closed() => Err(error.into()),
+    }
+}
+
+async fn receive(stream: &mut h3::client::RequestStream<RecvStream, Bytes>) -> Result<Response<Bytes>, StreamFailure> {
+    let (head, ()) = stream.recv_response().await?.into_parts();
+    let mut body = BytesMut::new();
+    while let Some(mut chunk) = stream.recv_data().await? {
+        if (body.len() + chunk.remaining()) as u64 > MAX_CONTROL_BODY_BYTES {
+            // Nothing that we read is this long; status and headers are all that counts of it.
+            break;
+        }
+        body.put(chunk.copy_to_bytes(chunk.remaining()));
+    }
+    Ok(Response::from_parts(head, body.freeze()))
+}
+
+fn why_closed(quic: &quinn::Connection, error: h3::error::ConnectionError) -> ConnectError {
+    quic.close_reason().map_or_else(|| ConnectError::Broken(Arc::new(error)), ConnectError::from)
+}

@@ -1,0 +1,104 @@
+//! Coordinators that go away and come back.
+
+mod support;
+
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::time::{Duration, Instant};
+
+use support::{Board, Cluster, PATIENCE};
+use telemetry_runner_client::{Client, Point};
+
+/// The promise: a coordinator that is back gets the next batch within this.
+const BACK_WITHIN: Duration = Duration::from_secs(2);
+
+async fn deliver(client: &Client) {
+    client.metrics().write(Point::new("p", 1.0)).unwrap();
+    let report = client.flush(PATIENCE).await;
+    assert_eq!((report.delivered, report.waiting), (1, 0));
+}
+
+// quic-go 3372: a connection stayed undead after the server's restart.
+#[tokio::test]
+async fn after_a_restart_under_an_idle_client_the_next_batch_arrives_within_two_seconds() {
+    for (keeps_reset_key, says_goodbye) in [(true, false), (false, false), (false, true)] {
+        let (cluster, board) = (Cluster::new(), Board::taking_all());
+        let key: Option<&[u8]> = keeps_reset_key.then_some(&[7; 64]);
+        let server = cluster.start_at(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), &board, key);
+        let client = cluster.client(&[server.address]).build().unwrap();
+        deliver(&client).await;
+        let address = if says_goodbye { server.stop().await } else { server.kill() };
+        let _server = cluster.start_at(address, &board, key);
+        let began = Instant::now();
+        deliver(&client).await;
+        let took = began.elapsed();
+        assert!(took < BACK_WITHIN, "{took:?} with reset key {keeps_reset_key}, goodbye {says_goodbye}");
+        client.close(PATIENCE).await;
+    }
+}
+
+#[tokio::test]
+async fn what_is_written_during_an_outage_arrives_within_two_seconds_after_it() {
+    let (cluster, board) = (Cluster::new(), Board::taking_all());
+    let server = cluster.start(&board);
+    let client = cluster.client(&[server.address]).build().unwrap();
+    deliver(&client).await;
+    let address = server.kill();
+    for number in 0..100 {
+        client.metrics().write(Point::new("p", f64::from(number))).unwrap();
+    }
+    // Long enough that QUIC's own repetitions are far apart.
+    assert_eq!(client.flush(Duration::from_secs(6)).await.waiting, 100);
+    let _server = cluster.start_at(address, &board, None);
+    let began = Instant::now();
+    let report = client.flush(PATIENCE).await;
+    assert_eq!((report.delivered, report.waiting), (100, 0));
+    assert!(began.elapsed() < BACK_WITHIN, "{:?}", began.elapsed());
+}
+
+#[tokio::test]
+async fn a_coordinator_that_starts_after_its_runner_is_found() {
+    let (cluster, board) = (Cluster::new(), Board::taking_all());
+    let reserved = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
+    let client = cluster.client(&[reserved]).build().unwrap();
+    client.metrics().write(Point::new("p", 1.0)).unwrap();
+    assert_eq!(client.flush(Duration::from_millis(500)).await.waiting, 1);
+    let _server = cluster.start_at(reserved, &board, None);
+    let began = Instant::now();
+    assert_eq!(client.flush(PATIENCE).await.delivered, 1);
+    assert!(began.elapsed() < BACK_WITHIN, "{:?}", began.elapsed());
+}
+
+#[tokio::test]
+async fn the_next_coordinator_is_tried_when_one_does_not_answer_and_is_kept() {
+    let (cluster, board) = (Cluster::new(), Board::taking_all());
+    // Takes packets and says nothing.
+    let mute = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let (first, second) = (cluster.start(&board), cluster.start(&board));
+    let servers = [mute.local_addr().unwrap(), first.address, second.address];
+    let client = cluster.client(&servers).build().unwrap();
+    let began = Instant::now();
+    deliver(&client).await;
+    assert!(began.elapsed() < BACK_WITHIN, "{:?}", began.elapsed());
+    deliver(&client).await;
+    assert_eq!((first.connections(), second.connections()), (1, 0), "it stays with one that answers");
+    first.kill();
+    deliver(&client).await;
+    assert_eq!(second.connections(), 1);
+}
+
+// alloy 4509: retries blocked SIGTERM.
+#[tokio::test]
+async fn closing_does_not_hang_while_the_coordinator_is_away_and_says_what_is_lost() {
+    let (cluster, board) = (Cluster::new(), Board::taking_all());
+    let server = cluster.start(&board);
+    let client = cluster.client(&[server.address]).build().unwrap();
+    deliver(&client).await;
+    server.kill();
+    client.metrics().write(Point::new("p", 1.0)).unwrap();
+    let began = Instant::now();
+    let (first, second) = tokio::join!(client.close(Duration::from_secs(1)), client.close(Duration::from_secs(1)));
+    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+    assert_eq!((first.lost, first), (1, second));
+    assert_eq!(client.close(Duration::from_secs(60)).await, first);
+    assert!(client.metrics().write(Point::new("p", 1.0)).is_err());
+}
