@@ -59,41 +59,96 @@ impl fmt::Debug for Accounts {
     }
 }
 
+/// One signal at the moment of the scrape.
+struct Account {
+    signal: Signal,
+    tally: Tally,
+    bytes: u64,
+}
+
+/// Name, help and value of what has one value per signal.
+type Reading = (&'static str, &'static str, fn(&Account) -> u64);
+
+const COUNTERS: [Reading; 2] = [
+    ("telemetry_written", "Items handed to a writer", |account| account.tally.written),
+    ("telemetry_delivered", "Items acknowledged by the store", |account| account.tally.delivered),
+];
+
+const GAUGES: [Reading; 2] = [
+    ("telemetry_waiting_items", "Items in memory or under way", |account| account.tally.waiting),
+    ("telemetry_queued_bytes", "Memory taken by closed batches", |account| account.bytes),
+];
+
 impl Collector for Accounts {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let accounts: Vec<(Signal, Tally, u64)> =
-            self.0.iter().map(|outbox| (outbox.signal(), outbox.tally(), outbox.queued_bytes() as u64)).collect();
-        type Read = fn(&Tally) -> u64;
-        let counters: [(&str, &str, Read); 2] = [
-            ("telemetry_written", "Items handed to a writer", |tally| tally.written),
-            ("telemetry_delivered", "Items acknowledged by the store", |tally| tally.delivered),
-        ];
-        for (name, help, read) in counters {
+        let read = |outbox: &Arc<Outbox>| Account {
+            signal: outbox.signal(),
+            tally: outbox.tally(),
+            bytes: outbox.queued_bytes() as u64,
+        };
+        let accounts: Vec<Account> = self.0.iter().map(read).collect();
+        for (name, help, read) in COUNTERS {
             let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
-            for (signal, tally, _) in &accounts {
-                let labels = [("signal", signal.as_str())];
-                ConstCounter::new(read(tally)).encode(family.encode_family(&labels)?)?;
+            for account in &accounts {
+                let labels = [("signal", account.signal.as_str())];
+                ConstCounter::new(read(account)).encode(family.encode_family(&labels)?)?;
             }
         }
-        let mut family =
-            encoder.encode_descriptor("telemetry_dropped", "Items dropped, by reason", None, MetricType::Counter)?;
-        for (signal, tally, _) in &accounts {
-            for reason in DropReason::ALL {
-                let labels = [("signal", signal.as_str()), ("reason", reason.as_str())];
-                ConstCounter::new(tally.dropped(reason)).encode(family.encode_family(&labels)?)?;
-            }
-        }
-        let gauges: [(&str, &str, fn(&Tally, u64) -> u64); 2] = [
-            ("telemetry_waiting_items", "Items in memory or under way", |tally, _| tally.waiting),
-            ("telemetry_queued_bytes", "Memory taken by closed batches", |_, bytes| bytes),
-        ];
-        for (name, help, read) in gauges {
+        for (name, help, read) in GAUGES {
             let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-            for (signal, tally, bytes) in &accounts {
-                let labels = [("signal", signal.as_str())];
-                ConstGauge::new(read(tally, *bytes)).encode(family.encode_family(&labels)?)?;
+            for account in &accounts {
+                let labels = [("signal", account.signal.as_str())];
+                ConstGauge::new(read(account)).encode(family.encode_family(&labels)?)?;
+            }
+        }
+        let help = "Items dropped, by reason";
+        let mut family = encoder.encode_descriptor("telemetry_dropped", help, None, MetricType::Counter)?;
+        for account in &accounts {
+            for reason in DropReason::ALL {
+                let labels = [("signal", account.signal.as_str()), ("reason", reason.as_str())];
+                ConstCounter::new(account.tally.dropped(reason)).encode(family.encode_family(&labels)?)?;
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use prometheus_client::encoding::text::encode;
+    use telemetry_proto::exposition::Point;
+
+    use crate::testing::{Answer, Script};
+    use crate::{Client, LogRecord, NotTaken};
+
+    #[tokio::test(start_paused = true)]
+    async fn a_scrape_shows_every_account_and_its_reasons() {
+        let client = Client::builder()
+            .transport(Script::new(|_| Answer::verdict(400, "reject")))
+            .token_source(std::sync::Arc::new(crate::testing::FixedTokens::default()))
+            .build()
+            .unwrap();
+        let mut registry = prometheus_client::registry::Registry::default();
+        client.register_metrics(&mut registry);
+        client.metrics().write(Point::new("p", 1.0)).unwrap();
+        client.logs().write(&LogRecord::new("e", "s", "x".repeat(1 << 20))).unwrap();
+        client.close(Duration::from_secs(60)).await;
+        assert_eq!(client.metrics().write(Point::new("p", 1.0)), Err(NotTaken::Closed));
+        let mut text = String::new();
+        encode(&mut text, &registry).unwrap();
+        for line in [
+            "telemetry_written_total{signal=\"metrics\"} 2",
+            "telemetry_delivered_total{signal=\"logs\"} 0",
+            "telemetry_dropped_total{signal=\"metrics\",reason=\"rejected\"} 1",
+            "telemetry_dropped_total{signal=\"metrics\",reason=\"shutdown\"} 1",
+            "telemetry_dropped_total{signal=\"logs\",reason=\"queue_full\"} 0",
+            "telemetry_waiting_items{signal=\"logs\"} 0",
+            "telemetry_requests_total{signal=\"logs\",outcome=\"reject\"} 1",
+            "telemetry_cut_total{signal=\"logs\",what=\"line\"} 1",
+        ] {
+            assert!(text.contains(line), "{line} is not in\n{text}");
+        }
     }
 }

@@ -1,5 +1,7 @@
 //! One side does not trust the other: typed errors, and nothing is lost.
 
+#![allow(clippy::unwrap_used, reason = "test support")]
+
 mod support;
 
 use std::time::Duration;

@@ -1,5 +1,7 @@
 //! Coordinators that go away and come back.
 
+#![allow(clippy::unwrap_used, reason = "test support")]
+
 mod support;
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};

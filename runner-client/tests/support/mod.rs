@@ -2,6 +2,7 @@
 //! killed like a process: without a farewell.
 
 #![allow(dead_code, reason = "each test program uses a part")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "test support")]
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -25,46 +26,46 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 /// Longer than anything here takes.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A request as it arrived.
 #[derive(Debug, Clone)]
-pub struct Received {
-    pub path: String,
-    pub headers: HeaderMap,
-    pub body: Bytes,
-    pub at: Instant,
+pub(crate) struct Received {
+    pub(crate) path: String,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+    pub(crate) at: Instant,
 }
 
 impl Received {
-    pub fn token(&self) -> &str {
+    pub(crate) fn token(&self) -> &str {
         self.headers["miren-workload-token"].to_str().unwrap()
     }
 
-    pub fn lines(&self) -> Vec<&str> {
+    pub(crate) fn lines(&self) -> Vec<&str> {
         std::str::from_utf8(&self.body).unwrap().lines().collect()
     }
 }
 
 /// What to answer.
 #[derive(Debug, Clone)]
-pub struct Reply {
-    pub status: u16,
-    pub headers: Vec<(&'static str, String)>,
+pub(crate) struct Reply {
+    pub(crate) status: u16,
+    pub(crate) headers: Vec<(&'static str, String)>,
     /// Answer when the headers are there, and stop reading.
-    pub early: bool,
+    pub(crate) early: bool,
 }
 
 impl Reply {
-    pub fn unmarked(status: u16) -> Self {
+    pub(crate) fn unmarked(status: u16) -> Self {
         Self { status, headers: Vec::new(), early: false }
     }
 
-    pub fn verdict(status: u16, verdict: &str) -> Self {
+    pub(crate) fn verdict(status: u16, verdict: &str) -> Self {
         Self { headers: vec![("miren-telemetry-verdict", verdict.to_owned())], ..Self::unmarked(status) }
     }
 
-    pub fn with(mut self, name: &'static str, value: &str) -> Self {
+    pub(crate) fn with(mut self, name: &'static str, value: &str) -> Self {
         self.headers.push((name, value.to_owned()));
         self
     }
@@ -73,17 +74,17 @@ impl Reply {
 type Play = dyn Fn(usize, &str) -> Reply + Send + Sync;
 
 /// What outlives a restart of the coordinator.
-pub struct Board {
+pub(crate) struct Board {
     play: Box<Play>,
     asked: AtomicUsize,
     batches: Mutex<Vec<Received>>,
     count: watch::Sender<usize>,
-    pub mints: AtomicU32,
+    pub(crate) mints: AtomicU32,
 }
 
 impl Board {
     /// Answers the batch of this number (from 0) by `play`, which is told its path.
-    pub fn new(play: impl Fn(usize, &str) -> Reply + Send + Sync + 'static) -> Arc<Self> {
+    pub(crate) fn new(play: impl Fn(usize, &str) -> Reply + Send + Sync + 'static) -> Arc<Self> {
         Arc::new(Self {
             play: Box::new(play),
             asked: AtomicUsize::new(0),
@@ -94,16 +95,16 @@ impl Board {
     }
 
     /// Takes every batch.
-    pub fn taking_all() -> Arc<Self> {
+    pub(crate) fn taking_all() -> Arc<Self> {
         Self::new(|_, _| Reply::verdict(204, "delivered"))
     }
 
-    pub fn batches(&self) -> Vec<Received> {
+    pub(crate) fn batches(&self) -> Vec<Received> {
         self.batches.lock().unwrap().clone()
     }
 
     /// Waits until this many batches came.
-    pub async fn saw(&self, batches: usize) -> Vec<Received> {
+    pub(crate) async fn saw(&self, batches: usize) -> Vec<Received> {
         let mut count = self.count.subscribe();
         timeout(PATIENCE, count.wait_for(|count| *count >= batches)).await.expect("no such batch came").unwrap();
         self.batches()
@@ -128,34 +129,34 @@ impl Board {
 }
 
 /// Certificates of one cluster.
-pub struct Cluster {
-    pub authority: ClusterAuthority,
-    pub coordinator: Issued,
-    pub crls: Option<Crls>,
+pub(crate) struct Cluster {
+    pub(crate) authority: ClusterAuthority,
+    pub(crate) coordinator: Issued,
+    pub(crate) crls: Option<Crls>,
 }
 
 impl Cluster {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let authority = testing::authority();
         let coordinator = Leaf::coordinator("localhost").ip_address(Ipv4Addr::LOCALHOST.into()).issued_by(&authority);
         Self { authority, coordinator, crls: None }
     }
 
-    pub fn roots(&self) -> Roots {
+    pub(crate) fn roots(&self) -> Roots {
         Roots::from_pem(self.authority.certificate_pem().as_bytes()).unwrap()
     }
 
-    pub fn runner(&self) -> Credentials {
+    pub(crate) fn runner(&self) -> Credentials {
         Leaf::runner("r7").issued_by(&self.authority).credentials().unwrap()
     }
 
     /// A coordinator on a free port.
-    pub fn start(&self, board: &Arc<Board>) -> Server {
+    pub(crate) fn start(&self, board: &Arc<Board>) -> Server {
         self.start_at(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), board, None)
     }
 
     /// A coordinator on a port where one was killed just before, perhaps.
-    pub fn start_at(&self, at: SocketAddr, board: &Arc<Board>, reset_key: Option<&[u8]>) -> Server {
+    pub(crate) fn start_at(&self, at: SocketAddr, board: &Arc<Board>, reset_key: Option<&[u8]>) -> Server {
         let credentials = self.coordinator.credentials().unwrap();
         let tls = server_config(ServerTls {
             credentials: &credentials,
@@ -181,7 +182,7 @@ impl Cluster {
     }
 
     /// A client of the coordinators at `servers`, with batches that are closed soon.
-    pub fn client(&self, servers: &[SocketAddr]) -> ClientBuilder {
+    pub(crate) fn client(&self, servers: &[SocketAddr]) -> ClientBuilder {
         let mut metrics = telemetry_runner_client::SignalSettings::metrics();
         metrics.batch.max_age = Duration::from_millis(20);
         let mut builder = Client::builder().identity(self.runner(), self.roots()).metrics_settings(metrics);
@@ -205,27 +206,27 @@ fn bind(at: SocketAddr) -> UdpSocket {
 }
 
 /// A running coordinator.
-pub struct Server {
-    pub address: SocketAddr,
+pub(crate) struct Server {
+    pub(crate) address: SocketAddr,
     endpoint: Endpoint,
     runtime: Option<Runtime>,
 }
 
 impl Server {
     /// Ends it as a crash would: nobody is told.
-    pub fn kill(mut self) -> SocketAddr {
+    pub(crate) fn kill(mut self) -> SocketAddr {
         self.runtime.take().unwrap().shutdown_background();
         self.address
     }
 
     /// Ends it with a farewell to every client.
-    pub async fn stop(self) -> SocketAddr {
+    pub(crate) async fn stop(self) -> SocketAddr {
         self.endpoint.close(quinn::VarInt::from_u32(0x100), b"");
         timeout(PATIENCE, self.endpoint.wait_idle()).await.unwrap();
         self.address
     }
 
-    pub fn connections(&self) -> usize {
+    pub(crate) fn connections(&self) -> usize {
         self.endpoint.open_connections()
     }
 }
@@ -288,6 +289,6 @@ async fn handle(resolver: RequestResolver, board: Arc<Board>) {
 }
 
 /// The batches of one signal.
-pub fn of(batches: &[Received], signal: Signal) -> Vec<Received> {
+pub(crate) fn of(batches: &[Received], signal: Signal) -> Vec<Received> {
     batches.iter().filter(|batch| batch.path == signal.write_path()).cloned().collect()
 }

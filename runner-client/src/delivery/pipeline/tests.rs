@@ -17,7 +17,7 @@ fn write(writer: &MetricsWriter, number: u64) -> u64 {
 async fn a_flush_ends_at_its_deadline_and_says_what_waits() {
     let script = Script::new(|_| Answer::Hang);
     let (writer, pipelines) = Bench::new(&script).start();
-    (0..3).for_each(|number| drop(write(&writer, number)));
+    assert_eq!((0..3).map(|number| write(&writer, number)).sum::<u64>(), 0);
     let began = Instant::now();
     let report = pipelines.flush(Duration::from_secs(3)).await;
     assert_eq!(began.elapsed(), Duration::from_secs(3));
@@ -30,7 +30,7 @@ async fn closing_ends_at_its_deadline_counts_what_is_lost_and_may_be_repeated() 
     let mut answers = vec![Answer::delivered()].into_iter();
     let script = Script::new(move |_| answers.next().unwrap_or(Answer::Hang));
     let (writer, pipelines) = Bench::new(&script).start();
-    (0..5).for_each(|number| drop(write(&writer, number)));
+    assert_eq!((0..5).map(|number| write(&writer, number)).sum::<u64>(), 0);
     let began = Instant::now();
     let (first, second) = join(pipelines.close(Duration::from_secs(3)), pipelines.close(Duration::ZERO)).await;
     assert_eq!(began.elapsed(), Duration::from_secs(3));
