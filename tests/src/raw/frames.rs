@@ -23,6 +23,13 @@ pub struct HandMade {
     endpoint: Endpoint,
 }
 
+/// A request whose end is still to come.
+#[derive(Debug)]
+pub struct OpenRequest {
+    send: SendStream,
+    receive: RecvStream,
+}
+
 /// A frame to be written. What it announces need not be what it holds.
 #[derive(Debug, Clone)]
 pub struct Frame {
@@ -145,33 +152,21 @@ impl HandMade {
     /// # Errors
     /// Nothing comes of it in time.
     pub async fn exchange(&self, frames: &[Frame]) -> Result<Outcome, RawError> {
+        self.begin(frames).await?.finish().await
+    }
+
+    /// Writes frames on a stream of their own and leaves it open.
+    ///
+    /// # Errors
+    /// The connection is closed, or takes no more streams in time.
+    pub async fn begin(&self, frames: &[Frame]) -> Result<OpenRequest, RawError> {
         bounded(async {
             let (mut send, receive) = self.connection.open_bi().await?;
             let mut bytes = BytesMut::new();
             frames.iter().for_each(|frame| frame.encode(&mut bytes));
             // A peer that has read enough stops the stream; what it answers is what counts.
-            if send.write_all(&bytes).await.is_ok() {
-                let _ = send.finish();
-            }
-            Ok(outcome(receive).await)
-        })
-        .await
-    }
-
-    /// Writes frames on a stream of their own and gives it up at once.
-    ///
-    /// # Errors
-    /// The connection is closed, or takes no more streams in time.
-    pub async fn give_up(&self, frames: &[Frame]) -> Result<(), RawError> {
-        bounded(async {
-            let (mut send, mut receive) = self.connection.open_bi().await?;
-            let mut bytes = BytesMut::new();
-            frames.iter().for_each(|frame| frame.encode(&mut bytes));
             let _ = send.write_all(&bytes).await;
-            let cancelled = VarInt::from_u32(0x10c);
-            let _ = send.reset(cancelled);
-            let _ = receive.stop(cancelled);
-            Ok(())
+            Ok(OpenRequest { send, receive })
         })
         .await
     }
@@ -186,6 +181,26 @@ impl HandMade {
 impl Drop for HandMade {
     fn drop(&mut self) {
         self.endpoint.close(0_u32.into(), b"");
+    }
+}
+
+impl OpenRequest {
+    /// Ends it with FIN, and waits for what comes of it.
+    ///
+    /// # Errors
+    /// Nothing comes of it in time.
+    pub async fn finish(mut self) -> Result<Outcome, RawError> {
+        // Stopped already: see above.
+        let _ = self.send.finish();
+        bounded(async { Ok(outcome(self.receive).await) }).await
+    }
+
+    /// Gives it up in both directions: H3_REQUEST_CANCELLED.
+    pub fn give_up(mut self) {
+        let cancelled = VarInt::from_u32(0x10c);
+        // Either may be over already.
+        let _ = self.send.reset(cancelled);
+        let _ = self.receive.stop(cancelled);
     }
 }
 

@@ -19,7 +19,7 @@ use telemetry_certs::{CertificateRefusal, ClientTls, Credentials, Roots};
 use telemetry_proto::{Route, Signal};
 use tokio::task::JoinHandle;
 
-pub use frames::{Frame, HandMade, Outcome, RequestHead};
+pub use frames::{Frame, HandMade, OpenRequest, Outcome, RequestHead};
 pub use request::{Ending, RawRequest};
 pub use response::RawResponse;
 
@@ -97,13 +97,11 @@ impl RawClient {
     }
 
     /// A write as a writer of ours makes it, but without a token: method, path, content type.
-    #[must_use]
     pub fn write(&self, signal: Signal) -> RawRequest {
         self.request(Method::POST, Route::Write(signal).path()).header("content-type", signal.content_type())
     }
 
     /// Any request.
-    #[must_use]
     pub fn request(&self, method: Method, path_and_query: &str) -> RawRequest {
         let uri = format!("https://{}{path_and_query}", self.authority);
         RawRequest::new(self.requests.clone(), self.connection.clone(), method, uri)
