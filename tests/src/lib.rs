@@ -4,6 +4,7 @@
 //!   write paths, records what it is asked and misbehaves on demand.
 //! - [mod@suite]: a test harness in which a test says what it needs, and is reported as ignored where that is not to be had.
 
+pub mod demo;
 pub mod http;
 pub mod net;
 pub mod process;
