@@ -13,6 +13,7 @@
 mod cluster;
 mod program;
 mod relay;
+mod runner;
 mod tokens;
 
 use std::net::SocketAddr;
@@ -38,6 +39,7 @@ use crate::wait::TimedOut;
 pub use cluster::Cluster;
 pub use program::RelayProgram;
 pub use relay::{InProcessRelay, RigRelay};
+pub use runner::RigRunner;
 pub use tokens::TokenBuilder;
 
 /// The issuer of every rig's tokens.
@@ -93,6 +95,7 @@ pub struct RigBuilder {
     binding: RunnerBinding,
     mint_rate: MintRate,
     store_timeout: Duration,
+    clock: Arc<dyn Clock>,
     program: Option<String>,
     adjust: Box<dyn Fn(RelayBuilder) -> RelayBuilder + Send + Sync>,
 }
@@ -110,15 +113,6 @@ pub struct Rig {
     runners: Vec<RigRunner>,
 }
 
-/// A runner: its ID and its certificate.
-#[derive(Debug)]
-pub struct RigRunner {
-    /// Its ID.
-    pub id: RunnerId,
-    /// Its certificate and key.
-    pub credentials: Credentials,
-}
-
 impl Rig {
     /// A cluster with built-in stores and one runner, unless told otherwise.
     pub fn builder() -> RigBuilder {
@@ -128,6 +122,7 @@ impl Rig {
             binding: RunnerBinding::default(),
             mint_rate: MintRate { per_minute: 6_000, burst: 1_000 },
             store_timeout: limits::BACKEND_TIMEOUT,
+            clock: Arc::new(SystemClock),
             program: None,
             adjust: Box::new(|relay| relay),
         }
@@ -284,6 +279,12 @@ impl RigBuilder {
         self
     }
 
+    /// With a relay and an issuer in this process that read the time of day from this clock. Runners keep their own.
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = clock;
+        self
+    }
+
     /// With other settings of the relay in this process.
     pub fn relay(mut self, adjust: impl Fn(RelayBuilder) -> RelayBuilder + Send + Sync + 'static) -> Self {
         self.adjust = Box::new(adjust);
@@ -304,7 +305,7 @@ impl RigBuilder {
     pub async fn start(self) -> Result<Rig, RigError> {
         let setup = |error: &dyn std::fmt::Display| RigError::Setup(error.to_string());
         let cluster = Cluster::new("rig")?;
-        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let clock = self.clock;
         let removed = Arc::new(RemovedRunners::default());
 
         let signing = SigningKey::generate(SignatureAlgorithm::EdDsa).map_err(|e| setup(&e))?;
@@ -316,7 +317,7 @@ impl RigBuilder {
             Issuer::new(issuing, keys, Arc::clone(&clock), Arc::clone(&removed) as _).map_err(|e| setup(&e))?;
         let issuer = Arc::new(issuer);
         let expected = Expectations { runner_binding: self.binding, ..Expectations::new(ISSUER) };
-        let verifier = Arc::new(JwtVerifier::new(issuer.public_keys(), expected, clock));
+        let verifier = Arc::new(JwtVerifier::new(issuer.public_keys(), expected, Arc::clone(&clock)));
 
         let (metrics, logs) = match self.stores {
             StoreKind::BuiltIn => (Store::built_in().await?, None),
@@ -347,18 +348,15 @@ impl RigBuilder {
                 .store(Signal::Metrics, backend(metrics.address()))
                 .store(Signal::Logs, backend(log_address))
                 .registry(Arc::clone(&removed) as _)
-                .issuer(Arc::clone(&issuer));
+                .issuer(Arc::clone(&issuer))
+                .clock(clock);
             let adjust = self.adjust;
             let build = move || adjust(builder.clone()).build();
             let listener = ListenerConfig { reset_key: Some(RESET_KEY), ..ListenerConfig::new(address) };
             RigRelay::InProcess(InProcessRelay::start(listener, &cluster, build).await?)
         };
 
-        let runners = (1..=self.runners).map(|number| {
-            let id = RunnerId::new(&format!("r{number}")).map_err(|e| setup(&e))?;
-            let credentials = cluster.issue_runner(&id)?;
-            Ok(RigRunner { id, credentials })
-        });
+        let runners = (1..=self.runners).map(|number| RigRunner::new(number, &cluster, address));
         let runners = runners.collect::<Result<_, RigError>>()?;
         Ok(Rig { cluster, signing, issuer, verifier, removed, relay, metrics, logs, runners })
     }
