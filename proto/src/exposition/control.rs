@@ -1,25 +1,34 @@
 //! The coordinator's own marker, which no runner may use.
 //!
-//! The question is what the *store* would read, and stores are more lenient than [`parse_line`]: VictoriaMetrics takes
-//! `"entity" = "miren/control"`, `foo 1 #{entity="miren/control"} 2`, names with any bytes and text that is no UTF-8.
-//! So a line that has the marker's value on it stays only if the strict grammar reads it and finds no such label. The
-//! value itself has but one spelling, since no escape yields one of its bytes.
+//! The question is what the *store* would read, and stores are more lenient than [`parse_line`](super::parse_line):
+//! VictoriaMetrics takes `"entity" = "miren/control"`, `foo 1 #{entity="miren/control"} 2`, names with any bytes and
+//! text that is no UTF-8; which of two equal labels it keeps is its own business. So a line that has the marker's value
+//! on it stays only if the strict grammar reads it and finds the marker among none of its labels. The value itself has
+//! but one spelling, since no escape yields one of its bytes.
 
 use std::borrow::Cow;
+use std::sync::LazyLock;
 
-use memchr::memmem;
+use memchr::memmem::Finder;
 
-use super::parse_line;
+use super::parse::parse_line_as_written;
 
 /// The value of the label `entity` by which a coordinator marks its own series.
 pub const CONTROL_ENTITY: &str = "miren/control";
+
+/// The longest beginning of the value that can be left at the end of a chunk.
+const TAIL: usize = CONTROL_ENTITY.len() - 1;
+
+/// Looks for the value. Built once: that costs as much as searching a kilobyte.
+static FINDER: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(CONTROL_ENTITY));
 
 /// Looks for [`CONTROL_ENTITY`] in a body that arrives in chunks. Nearly every body is done with this one quick pass;
 /// only one in which it is found needs [`without_control_lines`].
 #[derive(Debug, Clone, Default)]
 pub struct ControlScan {
-    /// The end of what came before, shorter than the needle.
-    tail: Vec<u8>,
+    /// The end of what came before, shorter than the value; what follows it is room for the beginning of the next chunk.
+    seam: [u8; 2 * TAIL],
+    tail: usize,
     found: bool,
 }
 
@@ -35,15 +44,16 @@ impl ControlScan {
         if self.found {
             return;
         }
-        let needle = CONTROL_ENTITY.as_bytes();
-        let keep = needle.len() - 1;
-        self.tail.extend_from_slice(&chunk[..chunk.len().min(keep)]);
-        self.found = memmem::find(&self.tail, needle).is_some() || memmem::find(chunk, needle).is_some();
-        if chunk.len() >= keep {
-            self.tail.clear();
-            self.tail.extend_from_slice(&chunk[chunk.len() - keep..]);
+        let head = &chunk[..chunk.len().min(TAIL)];
+        let seam = self.tail + head.len();
+        self.seam[self.tail..seam].copy_from_slice(head);
+        self.found = FINDER.find(&self.seam[..seam]).is_some() || FINDER.find(chunk).is_some();
+        if chunk.len() >= TAIL {
+            self.seam[..TAIL].copy_from_slice(&chunk[chunk.len() - TAIL..]);
+            self.tail = TAIL;
         } else {
-            self.tail.drain(..self.tail.len().saturating_sub(keep));
+            self.tail = seam.min(TAIL);
+            self.seam.copy_within(seam - self.tail..seam, 0);
         }
     }
 
@@ -62,12 +72,12 @@ pub fn without_control_lines(body: &[u8]) -> (Cow<'_, [u8]>, usize) {
     let mut copied_to = 0;
     let mut dropped = 0;
     let mut search_from = 0;
-    while let Some(at) = memmem::find(&body[search_from..], CONTROL_ENTITY.as_bytes()) {
+    while let Some(at) = FINDER.find(&body[search_from..]) {
         let at = search_from + at;
         let start = memchr::memrchr(b'\n', &body[..at]).map_or(0, |feed| feed + 1);
         let end = memchr::memchr(b'\n', &body[at..]).map_or(body.len(), |feed| at + feed + 1);
         search_from = end;
-        if is_control_line(&body[start..end]) {
+        if carries_marker(&body[start..end]) {
             kept.extend_from_slice(&body[copied_to..start]);
             copied_to = end;
             dropped += 1;
@@ -80,11 +90,17 @@ pub fn without_control_lines(body: &[u8]) -> (Cow<'_, [u8]>, usize) {
     (Cow::Owned(kept), dropped)
 }
 
+/// Whether the sender of this line speaks as the coordinator by it, or may do so.
+#[must_use]
+pub fn is_control_line(line: &[u8]) -> bool {
+    FINDER.find(line).is_some() && carries_marker(line)
+}
+
 /// Whether a line with the marker's value on it carries the marker, or may do so.
-fn is_control_line(line: &[u8]) -> bool {
-    match parse_line(line.strip_suffix(b"\n").unwrap_or(line)) {
+fn carries_marker(line: &[u8]) -> bool {
+    match parse_line_as_written(line.strip_suffix(b"\n").unwrap_or(line)) {
         Ok(None) => false,
-        Ok(Some(point)) => point.get("entity") == Some(CONTROL_ENTITY),
+        Ok(Some(point)) => point.labels.iter().any(|(name, value)| name == "entity" && value == CONTROL_ENTITY),
         Err(_) => true,
     }
 }
@@ -117,7 +133,10 @@ mod tests {
         for line in [
             "up{entity=\"miren/control\"} 1",
             "up{ entity = \"miren/control\" , a=\"b\"} 1 2\r",
+            // Which of two the store keeps is its business.
             "up{entity=\"r7\",entity=\"miren/control\"} 1",
+            "up{entity=\"miren/control\",entity=\"r7\"} 1",
+            "up{entity=\"a\",b=\"c\",entity=\"miren/control\",entity=\"d\"} 1",
             // Nothing the grammar reads, but the store does.
             "up{\"entity\"=\"miren/control\"} 1",
             "up 1 #{entity=\"miren/control\"} 2",
@@ -127,10 +146,11 @@ mod tests {
             let body = format!("before 1\n{line}\nafter 2");
             assert_eq!(without_control_lines(body.as_bytes()), (Cow::Borrowed(&b"before 1\nafter 2"[..]), 1), "{line}");
             assert_eq!(without_control_lines(line.as_bytes()).1, 1, "{line}");
+            assert!(is_control_line(line.as_bytes()), "{line}");
         }
         for line in [
             "up{entity=\"r7\"} 1",
-            "up{entity=\"miren/control\",entity=\"r7\"} 1",
+            "up{entity=\"r7\",entity=\"r8\",x=\"miren/control\"} 1",
             "up{entity=\"miren/control2\"} 1",
             "up{other=\"miren/control\"} 1",
             "up{a=\"entity=\\\"miren/control\\\"\"} 1",
@@ -138,10 +158,20 @@ mod tests {
         ] {
             let body = format!("before 1\n{line}\nafter 2\n");
             assert!(matches!(without_control_lines(body.as_bytes()), (Cow::Borrowed(_), 0)), "{line}");
+            assert!(!is_control_line(line.as_bytes()), "{line}");
         }
     }
 
     proptest! {
+        #[test]
+        fn a_scan_in_pieces_finds_what_a_scan_of_the_whole_finds(
+            pieces in proptest::collection::vec("(miren/control|miren/|control|contro|l|m|x){0,3}", 0..12)
+        ) {
+            let whole = pieces.concat();
+            let pieces: Vec<&[u8]> = pieces.iter().map(String::as_bytes).collect();
+            prop_assert_eq!(found(&pieces), whole.contains(CONTROL_ENTITY));
+        }
+
         #[test]
         fn what_is_left_is_the_other_lines_untouched(
             lines in proptest::collection::vec(

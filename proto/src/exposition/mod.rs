@@ -20,7 +20,7 @@ mod name;
 mod parse;
 mod point;
 
-pub use control::{CONTROL_ENTITY, ControlScan, without_control_lines};
+pub use control::{CONTROL_ENTITY, ControlScan, is_control_line, without_control_lines};
 pub use format::write_point;
 pub use name::{sanitize_label_name, sanitize_metric_name};
 pub use parse::{BadLine, LineFault, Lines, parse, parse_line};

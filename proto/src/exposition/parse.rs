@@ -16,6 +16,15 @@ pub const fn parse(body: &[u8]) -> Lines<'_> {
 /// # Errors
 /// The first fault.
 pub fn parse_line(line: &[u8]) -> Result<Option<Point<'_>>, LineFault> {
+    let mut point = parse_line_as_written(line)?;
+    if let Some(point) = &mut point {
+        keep_last_of_equals(&mut point.labels);
+    }
+    Ok(point)
+}
+
+/// As [`parse_line`], but with the labels as they stand on the line: in their order, equal ones too.
+pub(super) fn parse_line_as_written(line: &[u8]) -> Result<Option<Point<'_>>, LineFault> {
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     let start = line.iter().position(|byte| !matches!(byte, b' ' | b'\t')).unwrap_or(line.len());
     let line = &line[start..];
@@ -136,7 +145,6 @@ impl<'a> Cursor<'a> {
                 return Err(LineFault::LabelSyntax);
             }
         }
-        keep_last_of_equals(&mut labels);
         Ok(labels)
     }
 
