@@ -14,3 +14,8 @@ pub mod rig;
 pub mod stores;
 pub mod suite;
 pub mod wait;
+
+/// The examples of the README are compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+pub struct Readme;

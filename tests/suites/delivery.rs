@@ -45,7 +45,8 @@ fn write_points(runner: &RigRunner, numbers: std::ops::Range<u32>) -> TestResult
 
 fn write_records(runner: &RigRunner, numbers: std::ops::Range<u32>) -> TestResult {
     for number in numbers {
-        let record = LogRecord::new("e", "stdout", "written").attribute("number", number).attribute("miren_runner", "r9");
+        let record =
+            LogRecord::new("e", "stdout", "written").attribute("number", number).attribute("miren_runner", "r9");
         runner.client.logs().write(&record)?;
     }
     Ok(())
@@ -99,7 +100,9 @@ async fn stored_records(rig: &Rig, at_least: usize) -> Result<Counts, Box<dyn st
         assert_eq!((line.stream["entity"].as_str(), line.stream["stream"].as_str()), ("e", "stdout"));
         assert_eq!(line.stream["miren_runner"], line.field("miren_runner"));
     }
-    let numbered = lines.iter().map(|line| (line.field("miren_runner").to_owned(), line.field("number").parse().unwrap_or(u32::MAX)));
+    let numbered = lines
+        .iter()
+        .map(|line| (line.field("miren_runner").to_owned(), line.field("number").parse().unwrap_or(u32::MAX)));
     Ok(count(numbered))
 }
 
