@@ -39,6 +39,7 @@ mod client;
 mod connection;
 mod delivery;
 mod metrics;
+pub mod spool;
 mod token;
 mod writer;
 
