@@ -23,28 +23,27 @@ const STRING_STRINDEX: u32 = 8;
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Attribute<'a> {
     pub(super) key: &'a str,
-    pub(super) value: Value<'a>,
+    /// `None` for no value at all, an array, a map, or bytes.
+    pub(super) value: Option<Scalar<'a>>,
 }
 
-/// The value of an attribute. Numbers are as on the wire.
+/// A value that may stay. Numbers are as on the wire.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Value<'a> {
+pub(super) enum Scalar<'a> {
     Text(&'a str),
     Bool(bool),
     Int(u64),
     Double(u64),
-    /// None at all, an array, a map, or bytes.
-    NoScalar,
 }
 
 impl<'a> Attribute<'a> {
     pub(super) fn read(message: &'a [u8], pass: &mut Pass<'_>) -> Result<Self, RewriteError> {
-        let mut attribute = Self { key: "", value: Value::NoScalar };
+        let mut attribute = Self { key: "", value: None };
         for field in Fields::of(message) {
             let field = field?;
             match field.number {
                 KEY => attribute.key = pass.limits.text(field)?,
-                VALUE => attribute.value.read(field.bytes()?, pass)?,
+                VALUE => attribute.read_value(field.bytes()?, pass)?,
                 KEY_STRINDEX => _ = field.varint()?,
                 _ => pass.removed.add(KeyClass::Unknown),
             }
@@ -52,56 +51,43 @@ impl<'a> Attribute<'a> {
         Ok(attribute)
     }
 
-    /// Writes the attribute as a field of the message that is open. One without a scalar value is left out: a build of
-    /// VictoriaTraces that reads a key without a value does not survive it.
-    pub(super) fn write(&self, number: u32, out: &mut Writer) {
-        let attribute = out.open(number);
-        out.bytes(KEY, self.key.as_bytes());
-        let value = out.open(VALUE);
-        match self.value {
-            Value::Text(text) => out.bytes(STRING, text.as_bytes()),
-            Value::Bool(value) => out.varint(BOOL, value.into()),
-            Value::Int(value) => out.varint(INT, value),
-            Value::Double(bits) => out.fixed64(DOUBLE, bits),
-            Value::NoScalar => return out.abandon(attribute),
-        }
-        out.close(value);
-        out.close(attribute);
-    }
-}
-
-impl<'a> Value<'a> {
-    /// Merges what a further `AnyValue` says into this one: the last member of the `oneof` counts.
-    fn read(&mut self, message: &'a [u8], pass: &mut Pass<'_>) -> Result<(), RewriteError> {
+    /// Merges what a further `AnyValue` says: of all members of the `oneof`, the last counts.
+    fn read_value(&mut self, message: &'a [u8], pass: &mut Pass<'_>) -> Result<(), RewriteError> {
         for field in Fields::of(message) {
             let field = field?;
-            *self = match field.number {
-                STRING => Self::Text(pass.limits.text(field)?),
-                BOOL => Self::Bool(field.varint()? != 0),
-                INT => Self::Int(field.varint()?),
-                DOUBLE => Self::Double(field.fixed64()?),
-                ARRAY => {
-                    shape::check_nested(field.bytes()?, &ARRAY_VALUE, pass.limits)?;
-                    Self::NoScalar
-                }
-                KVLIST => {
-                    shape::check_nested(field.bytes()?, &KEY_VALUE_LIST, pass.limits)?;
-                    Self::NoScalar
-                }
-                BYTES => {
-                    pass.limits.bytes(field)?;
-                    Self::NoScalar
-                }
-                STRING_STRINDEX => {
-                    field.varint()?;
-                    Self::NoScalar
-                }
+            self.value = match field.number {
+                STRING => Some(Scalar::Text(pass.limits.text(field)?)),
+                BOOL => Some(Scalar::Bool(field.varint()? != 0)),
+                INT => Some(Scalar::Int(field.varint()?)),
+                DOUBLE => Some(Scalar::Double(field.fixed64()?)),
+                ARRAY => shape::check_nested(field.bytes()?, &ARRAY_VALUE, pass.limits).map(|()| None)?,
+                KVLIST => shape::check_nested(field.bytes()?, &KEY_VALUE_LIST, pass.limits).map(|()| None)?,
+                BYTES => pass.limits.bytes(field).map(|_| None)?,
+                STRING_STRINDEX => field.varint().map(|_| None)?,
                 _ => {
                     pass.removed.add(KeyClass::Unknown);
-                    *self
+                    self.value
                 }
             };
         }
         Ok(())
+    }
+}
+
+impl Scalar<'_> {
+    /// Writes an attribute with this value as a field of the message that is open. There is no attribute without a value:
+    /// one build of VictoriaTraces takes it for granted that each has one.
+    pub(super) fn write(self, number: u32, key: &str, out: &mut Writer) {
+        let attribute = out.open(number);
+        out.bytes(KEY, key.as_bytes());
+        let value = out.open(VALUE);
+        match self {
+            Self::Text(text) => out.bytes(STRING, text.as_bytes()),
+            Self::Bool(value) => out.varint(BOOL, value.into()),
+            Self::Int(value) => out.varint(INT, value),
+            Self::Double(bits) => out.fixed64(DOUBLE, bits),
+        }
+        out.close(value);
+        out.close(attribute);
     }
 }

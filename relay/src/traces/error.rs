@@ -19,6 +19,9 @@ pub enum RewriteError {
     /// More than [`TraceLimits::max_spans`](super::TraceLimits::max_spans).
     #[error("more than {0} spans")]
     Spans(usize),
+    /// More than [`TraceLimits::max_spans`](super::TraceLimits::max_spans), with or without spans.
+    #[error("more than {0} resources")]
+    Resources(usize),
     /// More than [`TraceLimits::max_attributes`](super::TraceLimits::max_attributes).
     #[error("a span or resource has more than {0} attributes")]
     Attributes(usize),
@@ -41,6 +44,7 @@ impl RewriteError {
             Self::Malformed(_) | Self::BadId => Reason::BodyMalformed,
             Self::BodyBytes(_)
             | Self::Spans(_)
+            | Self::Resources(_)
             | Self::Attributes(_)
             | Self::Links(_)
             | Self::Nesting(_)

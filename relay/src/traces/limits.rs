@@ -10,8 +10,11 @@ use super::wire::Field;
 /// below the 100 messages in each other that protobuf decoders customarily take.
 const NESTING_CEILING: usize = 30;
 
-/// What a span with a resource of its own may grow by: three embedded messages, the key, and the longest runner ID.
-const GROWTH_PER_SPAN_BYTES: usize = 192;
+/// What a resource may grow by: the runner's attribute with the longest ID, and the lengths of what is around it.
+const GROWTH_PER_RESOURCE_BYTES: usize = 192;
+
+/// The smallest span that is accepted: its two IDs, and the field that it is.
+const MIN_SPAN_BYTES: usize = 30;
 
 /// How much one body of spans may hold. More is 413 for the whole body; what is removed counts as well. The last two
 /// cut what is kept instead.
@@ -20,12 +23,12 @@ const GROWTH_PER_SPAN_BYTES: usize = 192;
 pub struct TraceLimits {
     /// The body after decompression, in bytes. Default 32 MiB; VictoriaTraces takes 64 MiB.
     pub max_body_bytes: usize,
-    /// Spans. Default 65,536: far above the 512 of a runner and the 8,192 of an OpenTelemetry collector.
+    /// Spans, and resources that they come from. Default 65,536: far above the 512 of a runner and the 8,192 of an OpenTelemetry collector.
     pub max_spans: usize,
     /// Attributes of one span, and of one resource. Default 256: twice what an OpenTelemetry SDK records.
     pub max_attributes: usize,
-    /// Links of one span. Default 128, which is what an OpenTelemetry SDK records. The store makes five fields of each
-    /// and keeps spans of at most 1,000 fields.
+    /// Links of one span. Default 128, which is what an OpenTelemetry SDK records. The store makes up to five fields of
+    /// each, and with 256 attributes a span stays within the 1,000 fields that it keeps.
     pub max_links: usize,
     /// Arrays and maps in each other, in the value of an attribute; 0 allows scalars only. Default 16, at most 30.
     pub max_nesting: usize,
@@ -56,9 +59,7 @@ impl TraceLimits {
     /// The most that a body of `len` bytes becomes, in bytes: what to reserve before it is rewritten.
     #[must_use]
     pub fn max_rewritten_bytes(&self, len: usize) -> usize {
-        // The smallest span that is accepted has 30 bytes.
-        let spans = self.max_spans.min(len / 30);
-        len.saturating_add(spans.saturating_mul(GROWTH_PER_SPAN_BYTES))
+        rewritten_bytes(len, self.max_spans)
     }
 
     /// How deep arrays and maps may nest.
@@ -78,6 +79,13 @@ impl TraceLimits {
         }
         Ok(bytes)
     }
+}
+
+/// The most that a body of `len` bytes with so many resources becomes, or is on the way there. One without spans is taken
+/// back.
+pub(super) fn rewritten_bytes(len: usize, resources: usize) -> usize {
+    let with_spans = resources.min(len / MIN_SPAN_BYTES + 1);
+    len.saturating_add(with_spans.saturating_mul(GROWTH_PER_RESOURCE_BYTES))
 }
 
 /// `Err(error(max))` if there are more than `max`.

@@ -1,7 +1,7 @@
 //! One pass over a body: the rules it goes by, and what comes out.
 
-use super::wire::Writer;
-use super::{KeyClass, RemovedCounts, TraceLimits, TraceRules};
+use super::wire::{Field, Writer};
+use super::{KeyClass, RemovedCounts, RewriteError, TraceLimits, TraceRules};
 
 /// One pass over a body.
 pub(super) struct Pass<'r> {
@@ -12,6 +12,14 @@ pub(super) struct Pass<'r> {
 }
 
 impl Pass<'_> {
+    /// Reads a text that is removed. It counts unless it is empty, which is as good as absent.
+    pub(super) fn remove_text(&mut self, field: Field<'_>, class: KeyClass) -> Result<(), RewriteError> {
+        if !self.limits.text(field)?.is_empty() {
+            self.removed.add(class);
+        }
+        Ok(())
+    }
+
     /// The text, or as much of its beginning as `max_bytes` allow without cutting a character.
     pub(super) fn cut<'a>(&mut self, text: &'a str, max_bytes: usize) -> &'a str {
         if text.len() <= max_bytes {

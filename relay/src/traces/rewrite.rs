@@ -4,8 +4,8 @@
 use bytes::Bytes;
 use telemetry_proto::RunnerId;
 
-use super::attribute::{Attribute, Value};
-use super::limits::at_most;
+use super::attribute::{Attribute, Scalar};
+use super::limits::{at_most, rewritten_bytes};
 use super::pass::Pass;
 use super::rules::is_reserved;
 use super::shape::{self, ENTITY_REF, SCOPE};
@@ -47,8 +47,8 @@ pub struct Rewritten {
 /// Rewrites a body of spans, so that it is filed under `runner` and holds nothing that `rules` do not allow. [The
 /// table](super) says what becomes of each position.
 ///
-/// It takes one allocation of the body's length, which grows only if there are many resources. Arrays and maps are
-/// followed down to [`TraceLimits::max_nesting`].
+/// It takes one allocation, of [`TraceLimits::max_rewritten_bytes`] at most, and a few milliseconds for a megabyte: a
+/// large body does not belong on a thread that others wait for.
 ///
 /// # Errors
 /// The first thing that is wrong with the body. Nothing of it may be passed on then.
@@ -59,8 +59,11 @@ pub fn rewrite(
     limits: &TraceLimits,
 ) -> Result<Rewritten, RewriteError> {
     at_most(limits.max_body_bytes, body.len(), RewriteError::BodyBytes)?;
-    let (out, removed) = (Writer::with_capacity(body.len()), RemovedCounts::default());
-    let mut request = Request { pass: Pass { rules, limits, out, removed }, runner, spans: 0 };
+    let resources = Fields::of(body).flatten().filter(|field| field.number == RESOURCE_SPANS).count();
+    at_most(limits.max_spans, resources, RewriteError::Resources)?;
+    let out = Writer::with_capacity(rewritten_bytes(body.len(), resources));
+    let mut request =
+        Request { pass: Pass { rules, limits, out, removed: RemovedCounts::default() }, runner, spans: 0 };
     for field in Fields::of(body) {
         let field = field?;
         match field.number {
@@ -106,11 +109,7 @@ impl Request<'_> {
             match field.number {
                 RESOURCE => resource.read(field.bytes()?, self.runner, &mut self.pass)?,
                 SCOPE_SPANS => {}
-                SCHEMA_URL => {
-                    if !self.pass.limits.text(field)?.is_empty() {
-                        self.pass.removed.add(KeyClass::Resource);
-                    }
-                }
+                SCHEMA_URL => self.pass.remove_text(field, KeyClass::Resource)?,
                 _ => self.pass.removed.add(KeyClass::Unknown),
             }
         }
@@ -135,11 +134,7 @@ impl Request<'_> {
                     at_most(self.pass.limits.max_spans, self.spans, RewriteError::Spans)?;
                     rewrite_span(field.bytes()?, SPANS, &mut self.pass)?;
                 }
-                SCHEMA_URL => {
-                    if !self.pass.limits.text(field)?.is_empty() {
-                        self.pass.removed.add(KeyClass::Scope);
-                    }
-                }
+                SCHEMA_URL => self.pass.remove_text(field, KeyClass::Scope)?,
                 _ => self.pass.removed.add(KeyClass::Unknown),
             }
         }
@@ -185,15 +180,15 @@ impl<'a> Resource<'a> {
 
     fn take(&mut self, attribute: Attribute<'a>, runner: &RunnerId, pass: &mut Pass<'_>) {
         match (attribute.key, attribute.value) {
-            (SERVICE_NAME, Value::Text(text)) => {
+            (SERVICE_NAME, Some(Scalar::Text(text))) => {
                 self.service_name = Some(pass.cut(text, pass.limits.max_value_bytes));
             }
-            (SERVICE_VERSION, Value::Text(text)) => {
+            (SERVICE_VERSION, Some(Scalar::Text(text))) => {
                 self.service_version = Some(pass.cut(text, pass.limits.max_value_bytes));
             }
             (SERVICE_NAME | SERVICE_VERSION, _) => pass.removed.add(KeyClass::ValueType),
             // An honest runner is not worth counting.
-            (RUNNER_ATTRIBUTE, Value::Text(claimed)) if claimed == runner.as_str() => {}
+            (RUNNER_ATTRIBUTE, Some(Scalar::Text(claimed))) if claimed == runner.as_str() => {}
             (key, _) if is_reserved(key) => pass.removed.add(KeyClass::Reserved),
             _ => pass.removed.add(KeyClass::Resource),
         }
@@ -206,7 +201,7 @@ impl<'a> Resource<'a> {
             [(SERVICE_NAME, self.service_name), (SERVICE_VERSION, self.service_version), (RUNNER_ATTRIBUTE, runner)];
         for (key, text) in attributes {
             if let Some(text) = text {
-                Attribute { key, value: Value::Text(text) }.write(RESOURCE_ATTRIBUTES, out);
+                Scalar::Text(text).write(RESOURCE_ATTRIBUTES, key, out);
             }
         }
         out.close(resource);

@@ -1,6 +1,6 @@
 //! Spans and links: opentelemetry/proto/trace/v1/trace.proto.
 
-use super::attribute::{Attribute, Value};
+use super::attribute::{Attribute, Scalar};
 use super::limits::at_most;
 use super::pass::Pass;
 use super::rules::is_reserved;
@@ -109,7 +109,7 @@ impl<'a> Head<'a> {
             match field.number {
                 TRACE_ID => head.trace_id = field.bytes()?,
                 SPAN_ID => head.span_id = field.bytes()?,
-                TRACE_STATE => read_trace_state(pass.limits.text(field)?, pass),
+                TRACE_STATE => pass.remove_text(field, KeyClass::TraceState)?,
                 PARENT_SPAN_ID => head.parent_span_id = Some(field.bytes()?),
                 NAME => head.name = pass.limits.text(field)?,
                 KIND => head.kind = field.varint()?,
@@ -137,11 +137,7 @@ impl<'a> Head<'a> {
         for field in Fields::of(message) {
             let field = field?;
             match field.number {
-                STATUS_MESSAGE => {
-                    if !pass.limits.text(field)?.is_empty() {
-                        pass.removed.add(KeyClass::Status);
-                    }
-                }
+                STATUS_MESSAGE => pass.remove_text(field, KeyClass::Status)?,
                 STATUS_CODE => self.status_code = field.varint()?,
                 _ => pass.removed.add(KeyClass::Unknown),
             }
@@ -151,10 +147,8 @@ impl<'a> Head<'a> {
 
     /// Judges what counts at the end. The parent of a root span is empty; some write zeros.
     fn settle(mut self, pass: &mut Pass<'_>) -> Result<Self, RewriteError> {
-        let ids = (known_id(self.trace_id, TRACE_ID_BYTES)?, known_id(self.span_id, SPAN_ID_BYTES)?);
-        if ids.0.is_none() || ids.1.is_none() {
-            return Err(RewriteError::BadId);
-        }
+        self.trace_id = known_id(self.trace_id, TRACE_ID_BYTES)?.ok_or(RewriteError::BadId)?;
+        self.span_id = known_id(self.span_id, SPAN_ID_BYTES)?.ok_or(RewriteError::BadId)?;
         self.parent_span_id = known_id(self.parent_span_id.unwrap_or_default(), SPAN_ID_BYTES)?;
         self.name = pass.cut(self.name, pass.limits.max_name_bytes);
         self.kind = pass.known(self.kind, MAX_KIND);
@@ -168,18 +162,18 @@ impl<'a> Head<'a> {
 }
 
 fn rewrite_attribute(message: &[u8], pass: &mut Pass<'_>) -> Result<(), RewriteError> {
-    let mut attribute = Attribute::read(message, pass)?;
-    if !pass.rules.allows(attribute.key) {
-        let class = if is_reserved(attribute.key) { KeyClass::Reserved } else { KeyClass::Attribute };
-        pass.removed.add(class);
+    let Attribute { key, value } = Attribute::read(message, pass)?;
+    if !pass.rules.allows(key) {
+        pass.removed.add(if is_reserved(key) { KeyClass::Reserved } else { KeyClass::Attribute });
         return Ok(());
     }
-    match attribute.value {
-        Value::NoScalar => pass.removed.add(KeyClass::ValueType),
-        Value::Text(text) => attribute.value = Value::Text(pass.cut(text, pass.limits.max_value_bytes)),
-        Value::Bool(_) | Value::Int(_) | Value::Double(_) => {}
+    match value {
+        Some(Scalar::Text(text)) => {
+            Scalar::Text(pass.cut(text, pass.limits.max_value_bytes)).write(ATTRIBUTES, key, &mut pass.out);
+        }
+        Some(number) => number.write(ATTRIBUTES, key, &mut pass.out),
+        None => pass.removed.add(KeyClass::ValueType),
     }
-    attribute.write(ATTRIBUTES, &mut pass.out);
     Ok(())
 }
 
@@ -191,7 +185,7 @@ fn rewrite_link(message: &[u8], pass: &mut Pass<'_>) -> Result<(), RewriteError>
         match field.number {
             TRACE_ID => trace_id = field.bytes()?,
             SPAN_ID => span_id = field.bytes()?,
-            TRACE_STATE => read_trace_state(pass.limits.text(field)?, pass),
+            TRACE_STATE => pass.remove_text(field, KeyClass::TraceState)?,
             LINK_ATTRIBUTES => {
                 shape::check(field.bytes()?, &KEY_VALUE, pass.limits)?;
                 pass.removed.add(KeyClass::LinkAttribute);
@@ -211,12 +205,6 @@ fn rewrite_link(message: &[u8], pass: &mut Pass<'_>) -> Result<(), RewriteError>
         _ => pass.removed.add(KeyClass::Link),
     }
     Ok(())
-}
-
-fn read_trace_state(text: &str, pass: &mut Pass<'_>) {
-    if !text.is_empty() {
-        pass.removed.add(KeyClass::TraceState);
-    }
 }
 
 /// The ID, or `None` if it is empty or all zero.

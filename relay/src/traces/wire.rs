@@ -38,7 +38,7 @@ const FIXED32: u32 = 5;
 const MAX_VARINT_BYTES: usize = 10;
 
 /// The fields of a message, in the order in which they are there. Ends at the first error.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(super) struct Fields<'a> {
     rest: &'a [u8],
 }

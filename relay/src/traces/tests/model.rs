@@ -21,9 +21,8 @@ pub(crate) fn apply(
 fn apply_to_resource(spans: &mut ResourceSpans, runner: &str, allows: &dyn Fn(&str) -> bool) {
     let claimed = spans.resource.take().unwrap_or_default().attributes;
     let service = |key: &str| {
-        let strings =
-            claimed.iter().filter(|attribute| attribute.key == key).filter_map(|attribute| text_of(attribute));
-        strings.last().map(|text| string(key, cut(text, 1_024)))
+        let values = claimed.iter().rev().filter(|attribute| attribute.key == key);
+        values.filter_map(text_of).next().map(|text| string(key, cut(text, 1_024)))
     };
     let name_and_version = ["service.name", "service.version"].into_iter().filter_map(service);
     spans.resource = Some(Resource {
