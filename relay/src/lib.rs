@@ -1,6 +1,7 @@
 //! The coordinator's side: authenticated telemetry writes over HTTP/3 into loopback stores.
 
 mod accepted;
+pub mod admin;
 pub mod admission;
 mod builder;
 pub mod config;
@@ -18,6 +19,7 @@ mod service;
 pub mod traces;
 
 pub use builder::RelayBuilder;
-pub use metrics::RelayMetrics;
+pub use metrics::{RelayMetrics, RelayTotals};
 pub use refusal::{Refusal, ResponseBody};
+pub use refusal_log::RecentRefusal;
 pub use service::RelayService;

@@ -1,5 +1,7 @@
 //! What the relay counts about requests.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use prometheus_client::encoding::EncodeLabelSet;
@@ -29,6 +31,32 @@ pub struct RelayMetrics {
     own_seconds: Family<SignalLabel, Histogram, fn() -> Histogram>,
     store_seconds: Family<SignalLabel, Histogram, fn() -> Histogram>,
     tokens_minted: Counter,
+    totals: Arc<Totals>,
+}
+
+/// Sums over all labels, to be read back: for rates over time.
+#[derive(Debug, Default)]
+struct Totals {
+    requests: AtomicU64,
+    refused: AtomicU64,
+    forwarded_bytes: AtomicU64,
+    store_requests: AtomicU64,
+    store_micros: AtomicU64,
+}
+
+/// The sums since the start.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RelayTotals {
+    /// Requests on all routes.
+    pub requests: u64,
+    /// Those of them that were refused.
+    pub refused: u64,
+    /// Bytes of bodies that a store acknowledged.
+    pub forwarded_bytes: u64,
+    /// Batches that were sent to a store.
+    pub store_requests: u64,
+    /// The time that the stores took for them, in microseconds.
+    pub store_micros: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -70,6 +98,7 @@ impl RelayMetrics {
             own_seconds: Family::new_with_constructor(latency),
             store_seconds: Family::new_with_constructor(latency),
             tokens_minted: Counter::default(),
+            totals: Arc::default(),
         }
     }
 
@@ -126,6 +155,8 @@ impl RelayMetrics {
     pub(crate) fn count(&self, route: &'static str, verdict: Verdict, reason: Option<Reason>) {
         let labels = RequestLabels { route, verdict: verdict.as_str(), reason: reason.map_or("", Reason::as_str) };
         self.requests.get_or_create(&labels).inc();
+        self.totals.requests.fetch_add(1, Ordering::Relaxed);
+        self.totals.refused.fetch_add(reason.is_some().into(), Ordering::Relaxed);
     }
 
     pub(crate) fn received(&self, signal: Signal, bytes: u64) {
@@ -134,6 +165,7 @@ impl RelayMetrics {
 
     pub(crate) fn forwarded(&self, signal: Signal, bytes: u64) {
         self.forwarded_bytes.get_or_create(&signal.into()).inc_by(bytes);
+        self.totals.forwarded_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
     pub(crate) fn dropped_control_lines(&self, lines: u64) {
@@ -154,6 +186,21 @@ impl RelayMetrics {
     pub(crate) fn took(&self, signal: Signal, own: Duration, store: Duration) {
         self.own_seconds.get_or_create(&signal.into()).observe(own.as_secs_f64());
         self.store_seconds.get_or_create(&signal.into()).observe(store.as_secs_f64());
+        self.totals.store_requests.fetch_add(1, Ordering::Relaxed);
+        self.totals.store_micros.fetch_add(u64::try_from(store.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    /// The sums since the start.
+    #[must_use]
+    pub fn totals(&self) -> RelayTotals {
+        let read = |total: &AtomicU64| total.load(Ordering::Relaxed);
+        RelayTotals {
+            requests: read(&self.totals.requests),
+            refused: read(&self.totals.refused),
+            forwarded_bytes: read(&self.totals.forwarded_bytes),
+            store_requests: read(&self.totals.store_requests),
+            store_micros: read(&self.totals.store_micros),
+        }
     }
 
     /// How many requests were refused for `reason`, over all routes. For tests and the status page.

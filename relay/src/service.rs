@@ -30,7 +30,7 @@ use crate::metrics::RelayMetrics;
 use crate::once::{Claim, Lease, Once};
 use crate::prepare::Prepared;
 use crate::refusal::{Refusal, ResponseBody};
-use crate::refusal_log::RefusalLog;
+use crate::refusal_log::{RecentRefusal, RefusalLog};
 use crate::traces::TracesSettings;
 
 /// How long the body of a token request may take.
@@ -117,6 +117,29 @@ impl RelayService {
     #[must_use]
     pub fn metrics(&self) -> &RelayMetrics {
         &self.relay.metrics
+    }
+
+    /// The signals that are taken: those with a store.
+    #[must_use]
+    pub fn signals(&self) -> Vec<Signal> {
+        self.relay.backends.signals()
+    }
+
+    /// The stores.
+    pub(crate) fn backends(&self) -> impl Iterator<Item = (Signal, &Backend)> {
+        Signal::ALL.into_iter().filter_map(|signal| Some((signal, self.relay.backends.get(signal)?)))
+    }
+
+    /// Whether the relay is shutting down.
+    #[must_use]
+    pub fn is_draining(&self) -> bool {
+        self.relay.draining.load(Ordering::Acquire)
+    }
+
+    /// The last refusals, the youngest first: one entry per runner and reason in ten seconds.
+    #[must_use]
+    pub fn recent_refusals(&self) -> Vec<RecentRefusal> {
+        self.relay.refusals.recent()
     }
 
     /// The memory that bodies under way hold now, in bytes.
@@ -231,6 +254,7 @@ impl Relay {
             lease.acknowledge();
         }
         self.metrics.forwarded(signal, len);
+        principal.peer().activity().count_forwarded(len);
         Ok(Accepted::delivered(status))
     }
 
@@ -250,6 +274,7 @@ impl Relay {
     fn check_token(&self, peer: &Peer, parts: &Parts, signal: Signal) -> Result<Principal, Refusal> {
         let token = workload_token(&parts.headers)?;
         let claims = self.verifier.verify(token)?;
+        peer.activity().note_token(claims.expires_at);
         Ok(Principal::bind(peer, claims, signal)?)
     }
 
@@ -312,13 +337,16 @@ impl Relay {
     fn account(&self, peer: &Peer, route: &'static str, outcome: Result<Accepted, Refusal>) -> Response<ResponseBody> {
         match outcome {
             Ok(accepted) => {
+                peer.activity().count_request();
                 self.metrics.count(route, accepted.verdict(), None);
                 accepted.into_response()
             }
             Err(refusal) => {
                 let reason = refusal.reason();
+                peer.activity().count_request();
+                peer.activity().count_refusal(self.clock.now(), reason);
                 self.metrics.count(route, reason.verdict(), Some(reason));
-                self.refusals.note(peer, route, reason);
+                self.refusals.note(peer, route, reason, self.clock.now());
                 refusal.into_response()
             }
         }

@@ -2,7 +2,10 @@
 
 use std::io::IsTerminal;
 use std::path::Path;
+use std::sync::Arc;
 
+use telemetry_proto::SystemClock;
+use telemetry_relay::admin::{AdminServer, Observer};
 use telemetry_relay::config::{self, Assembled, ProcessEnv};
 use telemetry_relay::listener::Listener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -19,15 +22,22 @@ pub(super) fn run(path: &Path) -> Outcome {
 }
 
 async fn serve(assembled: Assembled) -> Outcome {
-    let Assembled { service, listener, tls, drain, stores, mints } = assembled;
+    let Assembled { service, listener, tls, drain, stores, mints, certificate, admin } = assembled;
     // The handlers stand before anyone can connect, so that no signal is missed.
     let mut terminate = signal(SignalKind::terminate()).map_err(Failure::other)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(Failure::other)?;
     let listener = Listener::bind(listener, tls).map_err(Failure::other)?;
     let address = listener.local_addr();
     let handle = listener.serve(service.clone());
+    let observer = Observer::new(service.clone(), handle.view(), certificate, Arc::new(SystemClock));
+    let admin = match admin {
+        Some(config) => Some(AdminServer::bind(config).await.map_err(Failure::other)?),
+        None => None,
+    };
+    let admin_address = admin.as_ref().map(AdminServer::local_addr);
+    let _admin = admin.map(|server| server.serve(observer));
     let stores = stores.iter().map(|(signal, address)| format!("{signal}={address}")).collect::<Vec<_>>().join(" ");
-    tracing::info!(version = env!("CARGO_PKG_VERSION"), %address, stores, mints, "relay started");
+    tracing::info!(version = env!("CARGO_PKG_VERSION"), %address, admin = admin_address.map(display), stores, mints, "relay started");
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}

@@ -9,7 +9,10 @@ use telemetry_proto::claims::Expectations;
 use telemetry_proto::{Clock, Signal, SystemClock, limits};
 
 use super::reset_key;
-use super::{ConfigFaults, ConfigFile, IssuerSection, LimitsSection, ListenerSection, StoreSection, TlsSection};
+use super::{
+    AdminSection, ConfigFaults, ConfigFile, IssuerSection, LimitsSection, ListenerSection, StoreSection, TlsSection,
+};
+use crate::admin::{AdminConfig, CertificateStatus};
 use crate::admission::{BudgetLimits, TenantLimits};
 use crate::forward::{BackendSettings, StoreAddress};
 use crate::gate::{JwtVerifier, KeySet, MAX_JWKS_BYTES, PublicKey, RemovedRunners, RunnerRegistry};
@@ -36,6 +39,10 @@ pub struct Assembled {
     pub stores: Vec<(Signal, StoreAddress)>,
     /// Whether tokens are minted here.
     pub mints: bool,
+    /// The certificate that the coordinator shows.
+    pub certificate: CertificateStatus,
+    /// Where operators look, if anywhere.
+    pub admin: Option<AdminConfig>,
 }
 
 pub(super) fn assemble(file: &ConfigFile, base: &Path) -> Result<Assembled, ConfigFaults> {
@@ -47,6 +54,9 @@ pub(super) fn assemble(file: &ConfigFile, base: &Path) -> Result<Assembled, Conf
     let stores = stores(file, &mut faults);
     let traces = traces(file, &mut faults);
     let listener = listener(&file.listener, base, &mut faults);
+    if let Some(admin) = &file.admin {
+        check_admin(admin, &mut faults);
+    }
     check_limits(&file.limits, &mut faults);
     check_tokens(file, &mut faults);
     let assembled = (|| {
@@ -59,6 +69,7 @@ pub(super) fn assemble(file: &ConfigFile, base: &Path) -> Result<Assembled, Conf
             .body_limits(body_limits(&file.limits))
             .traces(traces)
             .allow_unknown_length(file.limits.allow_unknown_length);
+        let (tls, certificate) = tls?;
         let issuer = issuer?;
         let mints = issuer.is_some();
         if let Some(issuer) = issuer {
@@ -72,7 +83,9 @@ pub(super) fn assemble(file: &ConfigFile, base: &Path) -> Result<Assembled, Conf
         Some(Assembled {
             service: builder.build(),
             listener: listener?,
-            tls: tls?,
+            tls,
+            certificate,
+            admin: file.admin.as_ref().map(|s| AdminConfig { address: s.address, allow_remote: s.allow_remote }),
             drain: Duration::from_secs(file.listener.drain_seconds),
             stores: addresses,
             mints,
@@ -81,7 +94,11 @@ pub(super) fn assemble(file: &ConfigFile, base: &Path) -> Result<Assembled, Conf
     faults.into_result(assembled)
 }
 
-fn tls(section: &TlsSection, base: &Path, faults: &mut ConfigFaults) -> Option<Arc<rustls::ServerConfig>> {
+fn tls(
+    section: &TlsSection,
+    base: &Path,
+    faults: &mut ConfigFaults,
+) -> Option<(Arc<rustls::ServerConfig>, CertificateStatus)> {
     let credentials = Credentials::from_files(base.join(&section.certificate), base.join(&section.key));
     let credentials = faults.take("tls.certificate and tls.key", "", credentials);
     if let Some(credentials) = &credentials {
@@ -99,13 +116,25 @@ fn tls(section: &TlsSection, base: &Path, faults: &mut ConfigFaults) -> Option<A
             crls.extend(more);
         }
     }
+    let credentials = credentials?;
     let config = telemetry_certs::server_config(ServerTls {
-        credentials: &credentials?,
+        credentials: &credentials,
         client_roots: &roots?,
         crls: crls.ders(),
         alpn: &[ALPN_H3],
     });
-    faults.take("[tls]", "", config).map(Arc::new)
+    let tls = faults.take("[tls]", "", config).map(Arc::new)?;
+    let summary = faults.take("tls.certificate", "", telemetry_certs::describe(credentials.leaf()))?;
+    Some((tls, CertificateStatus::of(&summary)))
+}
+
+fn check_admin(section: &AdminSection, faults: &mut ConfigFaults) {
+    faults.require(
+        section.allow_remote || section.address.ip().is_loopback(),
+        "admin.address",
+        &format!("{} can be reached by other machines, and whoever reaches it sees who is connected", section.address),
+        "choose a loopback address, or set allow_remote = true",
+    );
 }
 
 fn registry(file: &ConfigFile, base: &Path, faults: &mut ConfigFaults) -> Option<Arc<dyn RunnerRegistry>> {

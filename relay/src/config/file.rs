@@ -31,6 +31,8 @@ pub struct ConfigFile {
     pub limits: LimitsSection,
     /// `[traces]`; only beside `[stores.traces]`.
     pub traces: Option<TracesSettings>,
+    /// `[admin]`; absent where nobody is to look.
+    pub admin: Option<AdminSection>,
 }
 
 /// `[listener]`: where runners connect.
@@ -174,6 +176,21 @@ fn default_store_timeout_seconds() -> u64 {
     telemetry_proto::limits::BACKEND_TIMEOUT.as_secs()
 }
 
+/// `[admin]`: metrics, health, status and a page, for operators. They are not authenticated.
+#[derive(Debug, Clone, Deserialize)]
+pub struct AdminSection {
+    /// The TCP address. Default `127.0.0.1:9464`.
+    #[serde(default = "default_admin_address")]
+    pub address: SocketAddr,
+    /// Allows an address that other machines can reach. Default false.
+    #[serde(default)]
+    pub allow_remote: bool,
+}
+
+fn default_admin_address() -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], 9464))
+}
+
 /// `[limits]`: what senders may use.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(default)]
@@ -229,6 +246,7 @@ impl ConfigFile {
         let stores = section(&mut table, "stores", &mut faults);
         let limits = section(&mut table, "limits", &mut faults);
         let traces = optional_section(&mut table, "traces", &mut faults);
+        let admin = optional_section(&mut table, "admin", &mut faults);
         for key in table.keys() {
             faults.push(unknown_key(key));
         }
@@ -242,6 +260,7 @@ impl ConfigFile {
                 stores: stores?,
                 limits: limits?,
                 traces: traces?,
+                admin: admin?,
             })
         })();
         faults.into_result(file)

@@ -13,8 +13,8 @@ pub use assemble::Assembled;
 pub use env::{EnvSource, ProcessEnv};
 pub use fault::{ConfigFault, ConfigFaults};
 pub use file::{
-    ConfigFile, IssuerSection, LimitsSection, ListenerSection, RunnersSection, StoreSection, StoresSection, TlsSection,
-    TokensSection,
+    AdminSection, ConfigFile, IssuerSection, LimitsSection, ListenerSection, RunnersSection, StoreSection,
+    StoresSection, TlsSection, TokensSection,
 };
 
 /// Reads the file at `path`, applies the environment, reads every key and certificate, and puts the relay together.

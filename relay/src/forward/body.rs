@@ -19,12 +19,17 @@ pub(super) struct UpstreamBody {
 
 #[derive(Debug)]
 enum Upstream {
+    Nothing,
     AsReceived(WholeBody),
     /// A body that the relay had to write anew, beside the received one, which holds the reservation.
     Rewritten(Bytes, #[expect(dead_code, reason = "held for its reservation")] WholeBody),
 }
 
 impl UpstreamBody {
+    pub(super) const fn nothing() -> Self {
+        Self { body: Upstream::Nothing, next: 0, left: 0 }
+    }
+
     pub(super) const fn as_received(body: WholeBody) -> Self {
         let left = body.len();
         Self { body: Upstream::AsReceived(body), next: 0, left }
@@ -37,6 +42,7 @@ impl UpstreamBody {
 
     fn pieces(&self) -> &[Bytes] {
         match &self.body {
+            Upstream::Nothing => &[],
             Upstream::AsReceived(body) => body.chunks(),
             Upstream::Rewritten(bytes, _) => std::slice::from_ref(bytes),
         }

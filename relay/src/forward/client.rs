@@ -11,7 +11,7 @@ use hyper::body::Incoming;
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use telemetry_proto::{Reason, RunnerId, Signal, limits};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::address::Endpoint;
 use super::body::UpstreamBody;
@@ -22,6 +22,9 @@ use crate::refusal::Refusal;
 
 /// Idle connections are closed before the stores close them (at 60 s), so that a request rarely meets a dying one.
 const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(50);
+
+/// A store that takes longer to say that it is there is as good as away.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// More of an answer's body than this is not read; the connection is given up instead.
 const MAX_ANSWER_BYTES: usize = 64 * 1024;
@@ -117,13 +120,28 @@ impl Backend {
         }
     }
 
+    /// Asks the store whether it is there (`GET /health`), and how long that took.
+    ///
+    /// # Errors
+    /// The refusal that a batch would get now.
+    pub(crate) async fn probe(&self) -> Result<Duration, Refusal> {
+        let path = format!("{}/health", self.settings.address.prefix);
+        let mut request = Request::new(UpstreamBody::nothing());
+        *request.uri_mut() = self.uri(&path)?;
+        let started = Instant::now();
+        match timeout(PROBE_TIMEOUT, self.exchange(request)).await {
+            Ok(answer) => answer?.into_status().map(|_| started.elapsed()),
+            Err(_) => Err(Reason::BackendTimeout.into()),
+        }
+    }
+
+    fn uri(&self, path_and_query: &str) -> Result<Uri, Refusal> {
+        let uri = Uri::builder().scheme("http").authority(self.authority.as_str()).path_and_query(path_and_query);
+        uri.build().map_err(|_| Reason::InternalError.into())
+    }
+
     fn request(&self, outgoing: Outgoing<'_>) -> Result<Request<UpstreamBody>, Refusal> {
-        let uri = Uri::builder()
-            .scheme("http")
-            .authority(self.authority.as_str())
-            .path_and_query(self.target.path_and_query(outgoing.runner, outgoing.log_fields))
-            .build()
-            .map_err(|_| Reason::InternalError)?;
+        let uri = self.uri(&self.target.path_and_query(outgoing.runner, outgoing.log_fields))?;
         let encoding = if outgoing.rewritten.is_some() { Encoding::Identity } else { outgoing.encoding };
         let body = match outgoing.rewritten {
             Some(bytes) => UpstreamBody::rewritten(bytes, outgoing.body),

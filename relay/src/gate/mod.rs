@@ -1,5 +1,6 @@
 //! Who may write: the peer that the handshake proved, the token it shows, and both together as a principal.
 
+mod activity;
 mod algorithm;
 #[cfg(test)]
 pub(crate) mod fixtures;
@@ -13,6 +14,7 @@ mod token_header;
 mod unique_claims;
 mod verifier;
 
+pub use activity::Activity;
 pub(crate) use algorithm::choose_cryptography;
 pub use algorithm::{SignatureAlgorithm, UnknownAlgorithm};
 pub use key_error::{KeyError, KeyFault, KeySetError};

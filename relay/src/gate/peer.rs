@@ -7,10 +7,13 @@ use std::time::SystemTime;
 use telemetry_certs::PeerIdentity;
 use telemetry_proto::{Reason, RunnerId};
 
+use super::Activity;
+
 /// The runner at the other end of a connection. Travels with every request as an extension; cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Peer {
     identity: Arc<PeerIdentity>,
+    activity: Arc<Activity>,
     remote: SocketAddr,
 }
 
@@ -18,7 +21,7 @@ impl Peer {
     /// The peer with this identity. `remote` is for logs; an address is never an identity.
     #[must_use]
     pub fn new(identity: PeerIdentity, remote: SocketAddr) -> Self {
-        Self { identity: Arc::new(identity), remote }
+        Self { identity: Arc::new(identity), activity: Arc::default(), remote }
     }
 
     /// The runner that the certificate names.
@@ -31,6 +34,12 @@ impl Peer {
     #[must_use]
     pub fn identity(&self) -> &PeerIdentity {
         &self.identity
+    }
+
+    /// What was done on the connection so far.
+    #[must_use]
+    pub fn activity(&self) -> &Activity {
+        &self.activity
     }
 
     /// Where the connection came from when it was accepted.

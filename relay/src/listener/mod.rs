@@ -10,6 +10,7 @@ mod connection;
 mod metrics;
 mod peers;
 mod request;
+mod view;
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -36,6 +37,7 @@ use connection::Shared;
 pub use metrics::ListenerMetrics;
 use peers::Peers;
 pub use peers::{Connected, PeerChain};
+pub use view::ListenerView;
 
 /// How much may wait for the accept loop: connection attempts, and the bytes of one and of all of them.
 const MAX_INCOMING: usize = 1_024;
@@ -145,6 +147,12 @@ impl ListenerHandle {
     #[must_use]
     pub fn connected(&self) -> Vec<Connected> {
         self.peers.all()
+    }
+
+    /// A view of who is connected, for those who only watch. Cheap to clone.
+    #[must_use]
+    pub fn view(&self) -> ListenerView {
+        ListenerView { address: self.address, peers: self.peers.clone(), metrics: self.metrics.clone() }
     }
 
     /// Uses another TLS configuration for new connections. Those that are open stay; to end those that would not get in any

@@ -39,10 +39,7 @@ pub(super) struct WriteError {
 
 /// Whether there is no room: the disk, a quota or a limit on the size of files is reached.
 pub(super) fn is_full(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge
-    )
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge)
 }
 
 fn write_part(file: &File, offset: u64, part: &[u8]) -> io::Result<()> {

@@ -397,7 +397,9 @@ mod tests {
         let entry = AckEntry { first: 1, records: 2, items: 3 };
         assert!(flips(NAME.header(5)).all(|bytes| Head::read(&bytes) == Head::Unknown));
         assert!(flips(header().write(7)).all(|bytes| RecordHeader::read(&bytes, 7).is_none()));
-        assert!(flips(summary.write(7)).all(|bytes| Summary::read(&bytes, &SegmentName { salt: 7, ..NAME }, 552).is_none()));
+        assert!(
+            flips(summary.write(7)).all(|bytes| Summary::read(&bytes, &SegmentName { salt: 7, ..NAME }, 552).is_none())
+        );
         assert!(flips(entry.write(7)).all(|bytes| AckEntry::read(&bytes, 7).is_none()));
     }
 

@@ -123,10 +123,8 @@ impl Spool {
         let folder = Arc::new(Folder::take(&config.folder)?);
         let (found, mut recovery) = recovery::recover(&folder, config.max_set_aside_bytes, unix_ms(&*clock))?;
         let lane = |signal, found| Lane::new(signal, &folder, config.segment_bytes, found);
-        let lanes = PerSignal {
-            metrics: lane(SpoolSignal::Metrics, found.metrics),
-            logs: lane(SpoolSignal::Logs, found.logs),
-        };
+        let lanes =
+            PerSignal { metrics: lane(SpoolSignal::Metrics, found.metrics), logs: lane(SpoolSignal::Logs, found.logs) };
         let mut spool = Self { config, clock, folder, lanes, unsynced_since: None, is_sync_failing: false };
         recovery.lost = spool.take_dropped();
         recovery.waiting = spool.stats().waiting;
@@ -162,7 +160,8 @@ impl Spool {
         };
         self.unsynced_since.get_or_insert(now);
         let unsynced: u64 = self.lanes.values().map(Lane::unsynced).sum();
-        let synced = if unsynced >= self.config.sync.every_records { self.sync_records() } else { self.sync_if_due(now) };
+        let synced =
+            if unsynced >= self.config.sync.every_records { self.sync_records() } else { self.sync_if_due(now) };
         let synced = self.warn_once(synced);
         Ok(Appended { position, is_synced: synced && self.lanes.get(record.signal).is_synced(&position) })
     }
@@ -285,7 +284,8 @@ impl Spool {
     /// Gives up a segment: of the signal that takes most, or else of the one that needs the room. Says whether one could
     /// be given up.
     fn make_room(&mut self, signal: SpoolSignal) -> bool {
-        let largest = SpoolSignal::ALL.into_iter().max_by_key(|other| (self.lanes.get(*other).bytes(), *other == signal));
+        let largest =
+            SpoolSignal::ALL.into_iter().max_by_key(|other| (self.lanes.get(*other).bytes(), *other == signal));
         let may_drop = |signal: &SpoolSignal| *self.config.when_full.get(*signal) == WhenFull::DropOldest;
         let candidates = largest.into_iter().chain([signal]).filter(may_drop);
         for candidate in candidates {

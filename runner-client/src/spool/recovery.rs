@@ -13,8 +13,8 @@ use super::acks::Acks;
 use super::error::SpoolError;
 use super::folder::Folder;
 use super::format::{
-    ACKS_EXTENSION, FOOTER, FOOTER_LEN, Head, MAX_SEGMENT_FILE, SEGMENT_EXTENSION, SEGMENT_HEADER,
-    SEGMENT_HEADER_LEN, SegmentName, Summary, VERSION,
+    ACKS_EXTENSION, FOOTER, FOOTER_LEN, Head, MAX_SEGMENT_FILE, SEGMENT_EXTENSION, SEGMENT_HEADER, SEGMENT_HEADER_LEN,
+    SegmentName, Summary, VERSION,
 };
 use super::record::{Amount, Dropped, PerSignal};
 use super::scan::{self, Bounds, Lossy, Mark, Source};

@@ -12,8 +12,8 @@ use bytes::Bytes;
 use memchr::memmem;
 
 use super::format::{
-    self, MAX_SEGMENT_RECORDS, RECORD_HEADER, RECORD_HEADER_LEN, RECORD_MAGIC, RecordHeader, SEGMENT_HEADER_LEN, SegmentName,
-    Summary,
+    self, MAX_SEGMENT_RECORDS, RECORD_HEADER, RECORD_HEADER_LEN, RECORD_MAGIC, RecordHeader, SEGMENT_HEADER_LEN,
+    SegmentName, Summary,
 };
 use super::record::{MAX_EXTRA_BYTES, MAX_RECORD_BODY_BYTES};
 

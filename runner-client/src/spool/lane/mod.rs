@@ -12,8 +12,8 @@ use super::acks::AckFiles;
 use super::disk;
 use super::folder::Folder;
 use super::format::{AckEntry, MAX_SEGMENT_RECORDS, RECORD_HEADER_LEN, RecordHeader, SEGMENT_EXTENSION, SegmentName};
-use super::recovery::{FoundSegment, Stretch};
 use super::record::{Amount, DropCause, Position, Record, SpoolSignal};
+use super::recovery::{FoundSegment, Stretch};
 use super::segment::Segment;
 
 use self::reader::Reader;
@@ -48,12 +48,7 @@ struct Active {
 
 impl Lane {
     /// A lane with the segments that were found, oldest first.
-    pub(super) fn new(
-        signal: SpoolSignal,
-        folder: &Arc<Folder>,
-        segment_bytes: u64,
-        found: Vec<FoundSegment>,
-    ) -> Self {
+    pub(super) fn new(signal: SpoolSignal, folder: &Arc<Folder>, segment_bytes: u64, found: Vec<FoundSegment>) -> Self {
         let (sealed, lost): (VecDeque<_>, Vec<_>) =
             found.into_iter().map(|FoundSegment { segment, lost }| (segment, lost)).unzip();
         let names: Vec<SegmentName> = sealed.iter().map(|segment| segment.name).collect();
@@ -244,7 +239,8 @@ impl Lane {
         let segment = &mut active.segment;
         let (offset, seq) = (segment.summary.end, self.next_seq);
         let header = RecordHeader::of(record, seq, segment.summary.items).ok_or(io::ErrorKind::InvalidInput)?;
-        let written = disk::write(&active.file, offset, &[&header.write(segment.name.salt), &record.extra, &record.body]);
+        let written =
+            disk::write(&active.file, offset, &[&header.write(segment.name.salt), &record.extra, &record.body]);
         match written {
             Ok(()) => {
                 self.bytes -= segment.cost();

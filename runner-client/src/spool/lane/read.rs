@@ -59,9 +59,9 @@ impl Lane {
             return Ok(Step::Skipped);
         };
         let (seq, items) = (found.header.seq, found.header.items);
-        let waiting = self.segment(name).and_then(|segment| {
-            segment.ordinal(seq).filter(|record| !segment.acks.contains(*record))
-        });
+        let waiting = self
+            .segment(name)
+            .and_then(|segment| segment.ordinal(seq).filter(|record| !segment.acks.contains(*record)));
         let (step, next) = match waiting {
             None => (Step::Skipped, found.after()),
             Some(record) if found.header.created_unix_ms < cutoff_unix_ms => {
@@ -83,9 +83,8 @@ impl Lane {
 
     /// Where reading goes on, and what the segment there holds.
     fn place(&self) -> Option<(Cursor, Summary)> {
-        let start = |segment: &Segment| {
-            (Cursor { segment: segment.name, mark: Mark::first(&segment.name) }, segment.summary)
-        };
+        let start =
+            |segment: &Segment| (Cursor { segment: segment.name, mark: Mark::first(&segment.name) }, segment.summary);
         let Some(cursor) = self.reader.cursor else { return self.segments().next().map(start) };
         match self.segment(cursor.segment) {
             Some(segment) if cursor.mark.seq < segment.summary.next_seq => Some((cursor, segment.summary)),

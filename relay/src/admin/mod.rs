@@ -1,0 +1,22 @@
+//! What an operator sees: metrics, health, status, and a page for people. Read-only, on loopback.
+//!
+//! | path | what |
+//! | --- | --- |
+//! | `/metrics` | Prometheus exposition text |
+//! | `/healthz` | 200 as long as the process serves |
+//! | `/readyz` | 200 if runners' writes can succeed; 503 with what is in the way |
+//! | `/status` | [`Status`] as JSON |
+//! | `/` | a page that shows `/status` and updates itself |
+
+mod history;
+mod observer;
+mod page;
+mod ready;
+mod server;
+mod status;
+mod stores;
+
+pub use history::{HISTORY_SPAN, Moment, SAMPLE_EVERY};
+pub use observer::Observer;
+pub use server::{AdminConfig, AdminError, AdminHandle, AdminServer};
+pub use status::{CertificateStatus, ListenerStatus, RefusalStatus, RunnerStatus, Status, StoreStatus};

@@ -1,0 +1,142 @@
+//! Everything that is shown, gathered.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use parking_lot::Mutex;
+use prometheus_client::registry::Registry;
+use telemetry_proto::Clock;
+use tokio::time::{Instant, MissedTickBehavior, interval};
+
+use super::history::{History, SAMPLE_EVERY};
+use super::ready;
+use super::status::{CertificateStatus, ListenerStatus, RefusalStatus, RunnerStatus, Status, unix};
+use super::stores::Stores;
+use crate::RelayService;
+use crate::listener::{Connected, ListenerView};
+
+/// More runners than this are counted in `/status` but not listed.
+const MAX_LISTED_RUNNERS: usize = 1_000;
+
+/// Gathers what is shown from where it happens.
+pub struct Observer {
+    service: RelayService,
+    listener: ListenerView,
+    certificate: CertificateStatus,
+    registry: Registry,
+    clock: Arc<dyn Clock>,
+    started: SystemTime,
+    stores: Stores,
+    history: Mutex<History>,
+}
+
+impl Observer {
+    /// Watches a relay: its service, where it listens, and the certificate that it shows.
+    #[must_use]
+    pub fn new(
+        service: RelayService,
+        listener: ListenerView,
+        certificate: CertificateStatus,
+        clock: Arc<dyn Clock>,
+    ) -> Arc<Self> {
+        let mut registry = Registry::default();
+        service.metrics().register(&mut registry);
+        listener.metrics().register(&mut registry);
+        let started = clock.now();
+        let (stores, history) = (Stores::default(), Mutex::default());
+        Arc::new(Self { service, listener, certificate, registry, clock, started, stores, history })
+    }
+
+    /// Asks the stores and takes samples, for ever.
+    pub async fn watch(self: Arc<Self>) {
+        let mut ticks = interval(SAMPLE_EVERY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        loop {
+            ticks.tick().await;
+            self.history.lock().sample(self.clock.now(), self.service.metrics().totals());
+            self.stores.ask(&self.service).await;
+        }
+    }
+
+    /// The metrics, as exposition text.
+    pub(super) fn metrics(&self) -> Option<String> {
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &self.registry).ok()?;
+        Some(text)
+    }
+
+    /// What is in the way of runners' writes.
+    pub(super) fn obstacles(&self) -> Vec<String> {
+        let stores = self.stores.status(&self.service);
+        ready::obstacles(self.service.is_draining(), &self.certificate, &stores, self.clock.now())
+    }
+
+    /// The state as it is now.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        let connected = self.listener.connected();
+        let mut runners = by_runner(&connected, self.clock.now());
+        let runners_connected = runners.len();
+        runners.truncate(MAX_LISTED_RUNNERS);
+        let obstacles = self.obstacles();
+        let refusals = self.service.recent_refusals().into_iter().map(|refusal| RefusalStatus {
+            at: unix(refusal.at),
+            runner: refusal.runner.to_string(),
+            route: refusal.route,
+            reason: refusal.reason.as_str(),
+            text: refusal.reason.text(),
+            repeated: refusal.repeated,
+        });
+        Status {
+            version: env!("CARGO_PKG_VERSION"),
+            now: unix(self.clock.now()),
+            started_at: unix(self.started),
+            ready: obstacles.is_empty(),
+            not_ready_because: obstacles,
+            draining: self.service.is_draining(),
+            listener: ListenerStatus {
+                address: self.listener.local_addr().to_string(),
+                connections: self.listener.metrics().active_connections(),
+                requests_running: self.listener.metrics().running_requests(),
+            },
+            certificate: self.certificate.clone(),
+            stores: self.stores.status(&self.service),
+            runners,
+            runners_connected,
+            refusals: refusals.collect(),
+            body_memory_bytes: self.service.reserved_body_bytes(),
+            history: self.history.lock().moments(),
+        }
+    }
+}
+
+/// One entry per runner, by ID, over all its connections.
+fn by_runner(connected: &[Connected], now: SystemTime) -> Vec<RunnerStatus> {
+    let mut runners: BTreeMap<&str, Vec<&Connected>> = BTreeMap::new();
+    for connection in connected {
+        runners.entry(connection.peer.runner().as_str()).or_default().push(connection);
+    }
+    runners.into_iter().filter_map(|(id, connections)| runner_status(id, &connections, now)).collect()
+}
+
+fn runner_status(id: &str, connections: &[&Connected], now: SystemTime) -> Option<RunnerStatus> {
+    let youngest = connections.iter().max_by_key(|connection| connection.since)?;
+    let oldest = connections.iter().map(|connection| connection.since).min()?;
+    let age = Instant::now().saturating_duration_since(oldest);
+    let activities = || connections.iter().map(|connection| connection.peer.activity());
+    let last_refusal = activities().filter_map(|activity| activity.last_refusal()).max_by_key(|(at, _)| *at);
+    Some(RunnerStatus {
+        id: id.to_owned(),
+        remote: youngest.peer.remote().to_string(),
+        connections: connections.len(),
+        connected_at: unix(now.checked_sub(age).unwrap_or(now)),
+        certificate_expires_at: unix(youngest.peer.identity().not_after),
+        token_expires_at: activities().filter_map(|activity| activity.token_expires_at()).max().map(unix),
+        requests: activities().map(|activity| activity.requests()).sum(),
+        refused: activities().map(|activity| activity.refusals()).sum(),
+        bytes: activities().map(|activity| activity.forwarded_bytes()).sum(),
+        last_refusal: last_refusal.map(|(_, reason)| reason.as_str()),
+        last_refusal_at: last_refusal.map(|(at, _)| unix(at)),
+    })
+}
