@@ -7,6 +7,7 @@ mod support;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
+use support::path::slow_path;
 use support::{Board, Cluster, PATIENCE};
 use telemetry_runner_client::{Client, Point};
 
@@ -86,6 +87,15 @@ async fn the_next_coordinator_is_tried_when_one_does_not_answer_and_is_kept() {
     first.kill();
     deliver(&client).await;
     assert_eq!(second.connections(), 1);
+}
+
+#[tokio::test]
+async fn a_path_so_slow_that_a_handshake_takes_seconds_is_no_outage() {
+    let (cluster, board) = (Cluster::new(), Board::taking_all());
+    let server = cluster.start(&board);
+    let path = slow_path(server.address, Duration::from_millis(850)).await;
+    let client = cluster.client(&[path]).build().unwrap();
+    deliver(&client).await;
 }
 
 // alloy 4509: retries blocked SIGTERM.

@@ -20,13 +20,16 @@ use super::error::{ConnectError, ConnectErrorKind};
 use super::live::Live;
 use crate::backoff::{Backoff, Jitter};
 
-/// How long one attempt may take.
-const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(4);
+/// How long one attempt may take, most of them.
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(3);
+/// How long one attempt of [`PATIENT_EVERY`] may take: there are paths so slow that a handshake takes seconds.
+const PATIENT_TIMEOUT: Duration = Duration::from_secs(12);
+const PATIENT_EVERY: usize = 3;
 /// How long an attempt is waited for before the next one starts beside it. A packet to a coordinator that is away is
-/// repeated at growing intervals only, so that a fresh attempt finds a coordinator that is back sooner.
+/// repeated at growing intervals only, so that a fresh attempt finds one that is back sooner.
 const HEAD_START: Duration = Duration::from_secs(1);
 /// Attempts under way at the same time, at most.
-const MAX_PARALLEL: usize = 4;
+const MAX_PARALLEL: usize = 3;
 /// Pauses after attempts that fail at once.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 /// How far runners that lost the same coordinator at the same moment part.
@@ -88,7 +91,7 @@ impl Dialer {
         loop {
             tokio::select! {
                 () = sleep_until(next_start), if attempts.len() < MAX_PARALLEL => {
-                    attempts.push(self.attempt(first + started, started / self.coordinators.len()));
+                    attempts.push(self.attempt(first, started));
                     started += 1;
                     next_start = Instant::now() + self.jitter.between(HEAD_START / 2, HEAD_START);
                 }
@@ -114,9 +117,12 @@ impl Dialer {
         }
     }
 
-    /// Dials the coordinator of this number, counted round the list; of several addresses each `round` takes another.
-    async fn attempt(&self, number: usize, round: usize) -> (usize, Result<Live, ConnectError>) {
-        let index = number % self.coordinators.len();
+    /// The attempt of this number, round the list from `first`. Each round takes another of a coordinator's addresses.
+    async fn attempt(&self, first: usize, number: usize) -> (usize, Result<Live, ConnectError>) {
+        let index = (first + number) % self.coordinators.len();
+        let round = number / self.coordinators.len();
+        let is_patient = number % PATIENT_EVERY == PATIENT_EVERY - 1;
+        let limit = if is_patient { PATIENT_TIMEOUT } else { ATTEMPT_TIMEOUT };
         let coordinator = &self.coordinators[index];
         let attempt = async {
             let address = resolve(coordinator, round).await?;
@@ -125,7 +131,7 @@ impl Dialer {
             let connection = connecting.map_err(|error| ConnectError::Unreachable(Arc::new(error)))?.await?;
             Live::begin(connection, coordinator.clone()).await
         };
-        (index, timeout(ATTEMPT_TIMEOUT, attempt).await.unwrap_or(Err(ConnectError::Timeout)))
+        (index, timeout(limit, attempt).await.unwrap_or(Err(ConnectError::Timeout)))
     }
 }
 

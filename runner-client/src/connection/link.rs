@@ -4,7 +4,6 @@
 //! idle timeout only, unless the other side says so. So whoever sends watches for acknowledgements; when they fail to come
 //! a fresh connection is raced against the silent one, which is given up only once the fresh one stands.
 
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -19,7 +18,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::dial::Dialer;
 use super::error::{ConnectError, ConnectErrorKind, SendError};
-use super::live::Live;
+use super::live::{Live, TICK};
 use super::transport::Transport;
 
 /// How long a request waits for a connection before its sender is told that there is none.
@@ -28,8 +27,6 @@ const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(10);
 const DISTRUST_PAUSE: Duration = Duration::from_secs(30);
 /// How long dialling goes on when nobody waits for it any more.
 const LINGER: Duration = Duration::from_secs(5);
-/// How often traffic is looked at while a request is under way.
-const TICK: Duration = Duration::from_millis(100);
 /// How long the farewell to the coordinator may take.
 const FAREWELL: Duration = Duration::from_millis(500);
 
@@ -47,8 +44,6 @@ struct Shared {
     waiting: AtomicUsize,
     /// One more waits.
     wanted: Notify,
-    /// The connection seems dead.
-    suspected: Notify,
 }
 
 #[derive(Clone)]
@@ -68,7 +63,6 @@ impl Link {
             state: watch::channel(State::Down).0,
             waiting: AtomicUsize::new(0),
             wanted: Notify::new(),
-            suspected: Notify::new(),
         });
         let keeper = AbortOnDropHandle::new(tokio::spawn(Arc::clone(&shared).keep()));
         Arc::new(Self { shared, request_timeout, keeper })
@@ -111,26 +105,6 @@ impl Link {
             _ => Err(ConnectError::Closed),
         }
     }
-
-    /// Tells the keeper when what is sent over `live` is not acknowledged.
-    async fn mind_silence(&self, live: &Live) -> Infallible {
-        let mut last = live.traffic();
-        let mut silent_since: Option<Instant> = None;
-        loop {
-            sleep(TICK).await;
-            let traffic = live.traffic();
-            if traffic.heard != last.heard {
-                silent_since = None;
-            } else if traffic.asked != last.asked {
-                silent_since.get_or_insert_with(Instant::now);
-            }
-            last = traffic;
-            if silent_since.is_some_and(|since| since.elapsed() >= live.patience()) {
-                silent_since = None;
-                self.shared.suspected.notify_one();
-            }
-        }
-    }
 }
 
 impl Transport for Link {
@@ -144,7 +118,7 @@ impl Transport for Link {
                     live.retire();
                     Err(SendError::Timeout)
                 }),
-                never = self.mind_silence(&live) => match never {},
+                never = live.mind_silence() => match never {},
             }
         }
         .boxed()
@@ -217,7 +191,7 @@ impl Shared {
                 () = self.wanted.notified() => if !live.is_usable() {
                     return State::Down;
                 },
-                () = self.suspected.notified() => if let Some(next) = self.race(&live).await {
+                () = live.suspected() => if let Some(next) = self.race(&live).await {
                     return next;
                 },
             }
@@ -226,9 +200,8 @@ impl Shared {
 
     /// Dials beside a connection that is silent. `None`: it spoke again.
     async fn race(&self, live: &Live) -> Option<State> {
-        let heard = live.traffic().heard;
         let speaks_again = async {
-            while live.traffic().heard == heard {
+            while !live.spoke_since_suspicion() {
                 sleep(TICK).await;
             }
         };
@@ -236,8 +209,10 @@ impl Shared {
             () = speaks_again => None,
             error = live.closed() => Some(after_loss(live, error)),
             dialled = self.dialer.dial() => {
-                tracing::info!(coordinator = %live.coordinator(), "a silent connection was given up");
-                live.close();
+                if !live.spoke_since_suspicion() {
+                    tracing::info!(coordinator = %live.coordinator(), "a silent connection is given up");
+                    live.close();
+                }
                 Some(after_dialling(dialled))
             }
         }

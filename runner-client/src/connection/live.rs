@@ -1,7 +1,8 @@
 //! A connection that a coordinator accepted.
 
+use std::convert::Infallible;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
@@ -11,6 +12,8 @@ use telemetry_h3::client::{self, SendRequest};
 use telemetry_h3::guard::{Monitor, RecvStream};
 use telemetry_h3::{Code, GuardLimits, StreamFailure};
 use telemetry_proto::limits::MAX_CONTROL_BODY_BYTES;
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::coordinator::Coordinator;
@@ -18,8 +21,10 @@ use super::error::{ConnectError, ConnectErrorKind, SendError};
 
 /// Between looks for the end of the handshake, at first and at most.
 const CONFIRMATION_POLL: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(20));
+/// How often traffic is looked at while a request is under way.
+pub(super) const TICK: Duration = Duration::from_millis(100);
 /// The shortest time without an acknowledgement that is suspicious.
-const MIN_PATIENCE: Duration = Duration::from_millis(400);
+const MIN_PATIENCE: Duration = Duration::from_millis(500);
 
 /// The code of a connection that ends without an error (RFC 9114 section 8.1).
 const H3_NO_ERROR: quinn::VarInt = quinn::VarInt::from_u32(0x100);
@@ -30,14 +35,17 @@ pub(super) struct Live {
     requests: SendRequest,
     coordinator: Coordinator,
     retired: AtomicBool,
+    suspicion: Notify,
+    /// What had been heard when the suspicion arose.
+    suspected_at: AtomicU64,
     _driver: AbortOnDropHandle<()>,
 }
 
 /// What went over a connection so far: frames that have to be acknowledged, and acknowledgements.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Traffic {
-    pub(super) asked: u64,
-    pub(super) heard: u64,
+#[derive(Debug, Clone, Copy)]
+struct Traffic {
+    asked: u64,
+    heard: u64,
 }
 
 impl Live {
@@ -50,7 +58,15 @@ impl Live {
             driver.wait_idle().await;
         }));
         accepted(&quic, &monitor).await?;
-        Ok(Self { quic, requests, coordinator, retired: AtomicBool::new(false), _driver: driver })
+        Ok(Self {
+            quic,
+            requests,
+            coordinator,
+            retired: AtomicBool::new(false),
+            suspicion: Notify::new(),
+            suspected_at: AtomicU64::new(0),
+            _driver: driver,
+        })
     }
 
     pub(super) const fn coordinator(&self) -> &Coordinator {
@@ -77,16 +93,59 @@ impl Live {
         self.quic.closed().await.into()
     }
 
-    pub(super) fn traffic(&self) -> Traffic {
+    /// Says that nothing more was heard, though there was something to acknowledge.
+    fn suspect(&self, heard: u64) {
+        self.suspected_at.store(heard, Ordering::Relaxed);
+        self.suspicion.notify_one();
+    }
+
+    /// Resolves when the other side seems dead.
+    pub(super) async fn suspected(&self) {
+        loop {
+            self.suspicion.notified().await;
+            if !self.spoke_since_suspicion() {
+                return;
+            }
+        }
+    }
+
+    /// Whether the other side was heard after it was suspected.
+    pub(super) fn spoke_since_suspicion(&self) -> bool {
+        self.traffic().heard != self.suspected_at.load(Ordering::Relaxed)
+    }
+
+    /// Watches, while a request is under way, whether what is sent is acknowledged.
+    pub(super) async fn mind_silence(&self) -> Infallible {
+        let mut last = self.traffic();
+        let mut silent_since: Option<Instant> = None;
+        loop {
+            sleep(TICK).await;
+            let traffic = self.traffic();
+            if traffic.heard != last.heard {
+                silent_since = None;
+            } else if traffic.asked != last.asked {
+                silent_since.get_or_insert_with(Instant::now);
+            }
+            last = traffic;
+            if silent_since.is_some_and(|since| since.elapsed() >= self.patience()) {
+                silent_since = None;
+                self.suspect(traffic.heard);
+            }
+        }
+    }
+
+    fn traffic(&self) -> Traffic {
         let stats = self.quic.stats();
-        // What a client sends and wants acknowledged: requests, their repetition when no acknowledgement comes, and signs
-        // of life. Not the probes for a larger MTU, whose loss is what they are for.
-        let pings = stats.frame_tx.ping.saturating_sub(stats.path.sent_plpmtud_probes);
-        Traffic { asked: stats.frame_tx.stream + pings, heard: stats.frame_rx.acks }
+        // What a client sends and wants acknowledged: requests, and what quinn sends in turn when no acknowledgement comes:
+        // once more the request, a PING, or IMMEDIATE_ACK to a peer that knows it. Not the probes for a larger MTU, whose
+        // loss is what they are for; those have a PING, and an IMMEDIATE_ACK for such a peer.
+        let (sent, probes) = (stats.frame_tx, stats.path.sent_plpmtud_probes);
+        let signs_of_life = sent.ping.saturating_sub(probes) + sent.immediate_ack.saturating_sub(probes);
+        Traffic { asked: sent.stream + signs_of_life, heard: stats.frame_rx.acks }
     }
 
     /// How long the other side may take to acknowledge.
-    pub(super) fn patience(&self) -> Duration {
+    fn patience(&self) -> Duration {
         MIN_PATIENCE.max(4 * self.quic.rtt())
     }
 
@@ -145,7 +204,7 @@ async fn accepted(quic: &quinn::Connection, monitor: &Monitor) -> Result<(), Con
         monitor.settings().await;
         let (mut pause, longest) = CONFIRMATION_POLL;
         while quic.stats().frame_rx.handshake_done == 0 {
-            tokio::time::sleep(pause).await;
+            sleep(pause).await;
             pause = longest.min(2 * pause);
         }
     };

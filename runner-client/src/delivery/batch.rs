@@ -63,9 +63,13 @@ impl OpenBatch {
         self.items >= limits.max_items || self.buffer.len() >= limits.max_bytes
     }
 
+    pub(super) const fn is_empty(&self) -> bool {
+        self.items == 0
+    }
+
     /// When the batch is to be closed for its age; `None` while it is empty.
     pub(super) fn due(&self, limits: &BatchLimits) -> Option<Instant> {
-        self.born.map(|born| born + limits.max_age)
+        self.born?.checked_add(limits.max_age)
     }
 
     /// Closes the batch. `None` if it is empty.

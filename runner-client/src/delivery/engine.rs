@@ -180,7 +180,8 @@ impl Engine {
             TokenError::Unarmed => self.arming.is_none().then_some(UNARMED_POLL),
             TokenError::Unavailable { retry_in, .. } => Some(*retry_in),
         };
-        self.pause = Some(Pause { until: wait.map(|wait| Instant::now() + wait), cause: Cause::Credential });
+        let until = wait.and_then(|wait| Instant::now().checked_add(wait));
+        self.pause = Some(Pause { until, cause: Cause::Credential });
         None
     }
 

@@ -160,7 +160,7 @@ impl Outbox {
                 wake = true;
             }
             // The first line of a batch starts its age.
-            wake |= state.open.due(limits).is_none();
+            wake |= state.open.is_empty();
             state.open.push(line, limits, now);
             state.tally.took();
             if state.open.is_full(limits) {
@@ -225,7 +225,7 @@ impl Outbox {
         if open_is_due && !state.queue.has_due(now) {
             expired += self.close_open(&mut state);
         }
-        let expiry = state.queue.oldest_birth().map(|born| born + self.settings.max_wait);
+        let expiry = state.queue.oldest_birth().and_then(|born| born.checked_add(self.settings.max_wait));
         let wakes = [state.open.due(&self.settings.batch), state.queue.next_due(), expiry];
         let has_due = state.queue.has_due(now);
         let told = state.losses.count(expired, now);

@@ -14,7 +14,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::skew::Skew;
 use super::{IssueError, IssuedToken, Token, TokenError, TokenIssuer, TokenSource};
-use crate::backoff::{Backoff, Jitter};
+use crate::backoff::{Backoff, Jitter, MAX_RETRY_AFTER};
 
 /// A token that seems to have ended when it is issued is tried for this long all the same: the clock may be wrong, and
 /// the relay is the judge.
@@ -295,7 +295,7 @@ impl Shared {
         });
         let now = Instant::now();
         let since = former.filter(|former| former.token.is_same(&issued.token)).map_or(now, |former| former.since);
-        let check_at = issued.check_again.map(|after| now + after.max(MIN_RENEWAL_INTERVAL));
+        let check_at = issued.check_again.and_then(|after| now.checked_add(after.max(MIN_RENEWAL_INTERVAL)));
         Cached { token: issued.token, since, ends, renew_at, check_at }
     }
 
@@ -303,7 +303,7 @@ impl Shared {
         if cause.is_outage() {
             return self.jitter.between(OUTAGE_PAUSE / 2, OUTAGE_PAUSE);
         }
-        failures.next().max(cause.retry_after().unwrap_or_default())
+        failures.next().max(cause.retry_after().unwrap_or_default().min(MAX_RETRY_AFTER))
     }
 }
 

@@ -4,6 +4,8 @@
 #![allow(dead_code, reason = "each test program uses a part")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "test support")]
 
+pub(crate) mod path;
+
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -13,7 +15,7 @@ use aws_lc_rs::hmac;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use http::{HeaderMap, Response, StatusCode};
 use quinn::crypto::rustls::QuicServerConfig;
-use quinn::{Endpoint, EndpointConfig, TokioRuntime};
+use quinn::{ConnectionId, ConnectionIdGenerator, Endpoint, EndpointConfig, TokioRuntime};
 use telemetry_certs::testing::{self, Leaf};
 use telemetry_certs::{ClusterAuthority, Credentials, Crls, Issued, Roots, ServerTls, server_config};
 use telemetry_h3::server::{RequestResolver, begin};
@@ -169,7 +171,13 @@ impl Cluster {
         let socket = bind(at);
         let address = socket.local_addr().unwrap();
         let endpoint_config = match reset_key {
-            Some(key) => EndpointConfig::new(Arc::new(hmac::Key::new(hmac::HMAC_SHA256, key))),
+            Some(key) => {
+                let mut config = EndpointConfig::new(Arc::new(hmac::Key::new(hmac::HMAC_SHA256, key)));
+                // The default one knows the IDs of its own process only, and to other IDs quinn says nothing, not even
+                // with a stateless reset.
+                config.cid_generator(|| Box::new(AnyId));
+                config
+            }
             None => EndpointConfig::default(),
         };
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
@@ -190,6 +198,25 @@ impl Cluster {
             builder = builder.coordinator(server.to_string());
         }
         builder
+    }
+}
+
+/// Connection IDs that this process need not have chosen.
+struct AnyId;
+
+impl ConnectionIdGenerator for AnyId {
+    fn generate_cid(&mut self) -> ConnectionId {
+        let mut id = [0; 8];
+        aws_lc_rs::rand::fill(&mut id).unwrap();
+        ConnectionId::new(&id)
+    }
+
+    fn cid_len(&self) -> usize {
+        8
+    }
+
+    fn cid_lifetime(&self) -> Option<Duration> {
+        None
     }
 }
 
