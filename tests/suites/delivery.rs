@@ -12,6 +12,7 @@ use telemetry_relay::issuer::SigningKey;
 use telemetry_rig::rig::{Rig, RigRunner, StoreKind};
 use telemetry_rig::stores::Fault;
 use telemetry_rig::suite::TestResult;
+use telemetry_rig::wait;
 use telemetry_runner_client::{DropReason, LogRecord, Point, TokenError, TokenSource};
 
 telemetry_rig::suite! {
@@ -23,6 +24,7 @@ telemetry_rig::suite! {
     real_stores_that_are_killed_and_come_back_lose_nothing needs [VictoriaMetrics, VictoriaLogs];
     lesson_23_a_relay_that_restarts_under_an_idle_client_gets_the_next_batch_within_2_s needs [Relay];
     a_relay_that_is_killed_gets_what_was_written_meanwhile_within_2_s_of_its_return needs [Relay];
+    a_relay_that_dies_before_it_answers_gets_the_batch_again_within_2_s_of_its_return needs [Relay];
     a_relay_that_is_killed_under_load_loses_nothing needs [Relay];
     a_relay_that_drains_loses_nothing needs [Relay];
     a_token_that_ends_between_batches_costs_nothing;
@@ -236,6 +238,31 @@ async fn a_relay_that_is_killed_gets_what_was_written_meanwhile_within_2_s_of_it
     let report = runner.client.flush(Duration::from_secs(2)).await;
     assert_eq!((report.waiting, report.dropped), (0, 0), "{report:?}");
     all_is_stored_once(&rig, &["r1"], 0..200).await
+}
+
+async fn a_relay_that_dies_before_it_answers_gets_the_batch_again_within_2_s_of_its_return() -> TestResult {
+    let rig = Rig::builder().relay_program("").start().await?;
+    let runner = rig.runner(0);
+    runner.arm();
+    write_points(runner, 0..100)?;
+    flush(runner).await;
+    // The relay has the whole batch, and the runner knows; then nothing is in flight that could be missed.
+    let store = rig.built_in_store();
+    store.script([Fault::Hang]);
+    write_points(runner, 100..200)?;
+    let asked = runner.client.flush(Duration::from_secs(1));
+    let at_the_store = wait::until("the batch at the store", DEADLINE, async || {
+        if store.requests().len() == 2 { Ok(()) } else { Err("no request".to_owned()) }
+    });
+    let (_, arrived) = tokio::join!(asked, at_the_store);
+    arrived?;
+    rig.relay().kill().await?;
+    rig.relay().restart().await?;
+    let report = runner.client.flush(Duration::from_secs(2)).await;
+    assert_eq!((report.waiting, report.dropped), (0, 0), "{report:?}");
+    let stored = stored_points(&rig, 200).await.map_err(|error| error.to_string())?;
+    assert_same("points", &stored, &each_once(&["r1"], 0..200));
+    Ok(())
 }
 
 async fn a_relay_that_is_killed_under_load_loses_nothing() -> TestResult {

@@ -104,13 +104,14 @@ fn write_files(folder: &Path, address: SocketAddr, parts: &Parts<'_>) -> Result<
     }
     let path = |name: &str| toml::Value::from(folder.join(name).display().to_string());
     let config = format!(
-        "[listener]\naddress = \"{address}\"\n\
+        "[listener]\naddress = \"{address}\"\nreset_key = {}\n\
          [tls]\ncertificate = {}\nkey = {}\nclient_ca = {}\n\
          [tokens]\nissuer = \"{ISSUER}\"\n\
          [issuer]\nsigning_key = {}\n\
          [stores.metrics]\nurl = \"http://{}\"\n\
          [stores.logs]\nurl = \"http://{}\"\n\
          {}\n",
+        path("reset.key"),
         path("coordinator.pem"),
         path("coordinator.key"),
         path("ca.pem"),
