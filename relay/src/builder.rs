@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use telemetry_proto::{Clock, Signal, SystemClock};
 use tokio_util::task::TaskTracker;
 
-use crate::admission::{BodyBudget, BudgetLimits, Tenant, TenantLimits};
+use crate::admission::{BodyBudget, BudgetLimits, TenantLimits};
 use crate::forward::{Backend, BackendSettings};
 use crate::gate::{AllRegistered, RunnerRegistry, TokenVerifier};
 use crate::intake::BodyLimits;
@@ -15,6 +15,7 @@ use crate::metrics::RelayMetrics;
 use crate::once::{Once, OnceLimits};
 use crate::refusal_log::RefusalLog;
 use crate::service::{Backends, Relay, RelayService};
+use crate::tenancy::{Stores, Tenancy, TenantSet};
 use crate::traces::TracesSettings;
 
 /// Puts a [`RelayService`] together.
@@ -24,7 +25,7 @@ pub struct RelayBuilder {
     registry: Arc<dyn RunnerRegistry>,
     issuer: Option<Arc<Issuer>>,
     backends: [Option<BackendSettings>; 3],
-    tenant_limits: TenantLimits,
+    tenants: TenantSet,
     budget_limits: BudgetLimits,
     once_limits: OnceLimits,
     body_limits: BodyLimits,
@@ -43,7 +44,7 @@ impl RelayBuilder {
             registry: Arc::new(AllRegistered),
             issuer: None,
             backends: [None, None, None],
-            tenant_limits: TenantLimits::default(),
+            tenants: TenantSet::single(TenantLimits::default()),
             budget_limits: BudgetLimits::default(),
             once_limits: OnceLimits::default(),
             body_limits: BodyLimits::default(),
@@ -75,11 +76,26 @@ impl RelayBuilder {
         self
     }
 
-    /// What the one tenant may use.
+    /// The stores so far: what a [`TenantPlan`](crate::tenancy::TenantPlan) is checked against.
     #[must_use]
-    pub const fn tenant_limits(mut self, limits: TenantLimits) -> Self {
-        self.tenant_limits = limits;
+    pub fn stores(&self) -> Stores {
+        Signal::ALL.into_iter().fold(Stores::default(), |stores, signal| match &self.backends[signal as usize] {
+            Some(settings) => stores.with(signal, settings),
+            None => stores,
+        })
+    }
+
+    /// Who shares the stores. Others can be published while the relay runs.
+    #[must_use]
+    pub fn tenants(mut self, tenants: TenantSet) -> Self {
+        self.tenants = tenants;
         self
+    }
+
+    /// There is one tenant, and this is what it may use: the default.
+    #[must_use]
+    pub fn tenant_limits(self, limits: TenantLimits) -> Self {
+        self.tenants(TenantSet::single(limits))
     }
 
     /// The memory for bodies.
@@ -146,7 +162,7 @@ impl RelayBuilder {
                 logs: backend(Signal::Logs, logs),
                 traces: backend(Signal::Traces, traces),
             },
-            tenant: Tenant::new("default", self.tenant_limits),
+            tenancy: Arc::new(Tenancy::new(&self.tenants)),
             budget: BodyBudget::new(self.budget_limits),
             once: Once::new(self.once_limits),
             forwarding: TaskTracker::new(),

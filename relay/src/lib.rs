@@ -16,6 +16,7 @@ mod prepare;
 mod refusal;
 mod refusal_log;
 mod service;
+pub mod tenancy;
 pub mod traces;
 
 pub use builder::RelayBuilder;

@@ -3,8 +3,7 @@
 use bytes::Bytes;
 use telemetry_proto::{Reason, Signal, exposition};
 
-use crate::admission::BodyReservation;
-use crate::gate::Principal;
+use crate::admission::{BodyReservation, Sender};
 use crate::intake::{WholeBody, WriteHead};
 use crate::refusal::Refusal;
 use crate::service::Relay;
@@ -23,13 +22,13 @@ impl Relay {
     pub(crate) async fn prepare(
         &self,
         signal: Signal,
-        principal: &Principal,
+        sender: &Sender<'_>,
         head: &WriteHead,
         body: &WholeBody,
     ) -> Result<Option<Prepared>, Refusal> {
         match signal {
-            Signal::Metrics if body.has_marker() => self.without_control_lines(principal, head, body).await,
-            Signal::Traces => self.rewrite_spans(principal, head, body).await.map(Some),
+            Signal::Metrics if body.has_marker() => self.without_control_lines(sender, head, body).await,
+            Signal::Traces => self.rewrite_spans(sender, head, body).await.map(Some),
             Signal::Metrics | Signal::Logs => Ok(None),
         }
     }
@@ -38,12 +37,12 @@ impl Relay {
     /// in which the marker's bytes occur comes here.
     async fn without_control_lines(
         &self,
-        principal: &Principal,
+        sender: &Sender<'_>,
         head: &WriteHead,
         body: &WholeBody,
     ) -> Result<Option<Prepared>, Refusal> {
         // Once decoded, once without the lines.
-        let (decoded, reservation) = self.decode(principal, head, body, body.decoded_len()).await?;
+        let (decoded, reservation) = self.decode(sender, head, body, body.decoded_len()).await?;
         let (kept, dropped) = exposition::without_control_lines(&decoded);
         if dropped == 0 {
             return Ok(None);
@@ -55,15 +54,15 @@ impl Relay {
     /// Spans are filed under the verified runner, with the attributes that the operator allows and no others.
     async fn rewrite_spans(
         &self,
-        principal: &Principal,
+        sender: &Sender<'_>,
         head: &WriteHead,
         body: &WholeBody,
     ) -> Result<Prepared, Refusal> {
         let settings = &self.traces;
         let decoded_len = usize::try_from(body.decoded_len()).unwrap_or(usize::MAX);
         let rewritten_len = settings.limits.max_rewritten_bytes(decoded_len) as u64;
-        let (decoded, reservation) = self.decode(principal, head, body, rewritten_len).await?;
-        let rewritten = traces::rewrite(&decoded, &settings.keep, principal.runner(), &settings.limits)
+        let (decoded, reservation) = self.decode(sender, head, body, rewritten_len).await?;
+        let rewritten = traces::rewrite(&decoded, &settings.keep, sender.runner(), &settings.limits)
             .map_err(|error| Refusal::new(error.reason()).with_detail(error.to_string()))?;
         self.metrics.rewrote(rewritten.spans, &rewritten.removed);
         Ok(Prepared { bytes: rewritten.body, _reservation: reservation })
@@ -72,7 +71,7 @@ impl Relay {
     /// The decoded body in one piece, and memory for it and `more` bytes.
     async fn decode(
         &self,
-        principal: &Principal,
+        sender: &Sender<'_>,
         head: &WriteHead,
         body: &WholeBody,
         more: u64,
@@ -81,7 +80,7 @@ impl Relay {
         if body.decoded_len() > self.body_limits.max_body_bytes {
             return Err(Reason::DecodedTooLarge.into());
         }
-        let reservation = self.budget.reserve(principal.runner(), body.decoded_len() + more).await?;
+        let reservation = self.budget.reserve_more(sender, body.len(), body.decoded_len() + more).await?;
         let decoded = body.decode(head.encoding, self.body_limits.max_body_bytes)?;
         Ok((decoded, reservation))
     }

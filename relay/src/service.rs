@@ -21,7 +21,7 @@ use tokio::time::{Instant, timeout};
 use tokio_util::task::TaskTracker;
 
 use crate::accepted::Accepted;
-use crate::admission::{BodyBudget, BodyReservation, Permit, Tenant};
+use crate::admission::{BodyBudget, BodyReservation, Caller, Permit, Sender};
 use crate::forward::{Backend, Outgoing};
 use crate::gate::{Peer, Principal, RunnerRegistry, TokenVerifier, workload_token};
 use crate::intake::{BodyLimits, HeadRules, WholeBody, WriteHead, read_whole};
@@ -31,6 +31,7 @@ use crate::once::{Claim, Lease, Once};
 use crate::prepare::Prepared;
 use crate::refusal::{Refusal, ResponseBody};
 use crate::refusal_log::{RecentRefusal, RefusalLog};
+use crate::tenancy::{Tenancy, Tenant};
 use crate::traces::TracesSettings;
 
 /// How long the body of a token request may take.
@@ -49,8 +50,8 @@ pub(crate) struct Relay {
     pub(crate) registry: Arc<dyn RunnerRegistry>,
     pub(crate) issuer: Option<Arc<Issuer>>,
     pub(crate) backends: Backends,
-    pub(crate) tenant: Arc<Tenant>,
-    pub(crate) budget: Arc<BodyBudget>,
+    pub(crate) tenancy: Arc<Tenancy>,
+    pub(crate) budget: BodyBudget,
     pub(crate) once: Arc<Once>,
     pub(crate) forwarding: TaskTracker,
     pub(crate) body_limits: BodyLimits,
@@ -87,6 +88,7 @@ impl Backends {
 /// A whole batch that may go to its store, with all that it holds until it has been there.
 struct Batch {
     signal: Signal,
+    tenant: Arc<Tenant>,
     principal: Principal,
     head: WriteHead,
     body: WholeBody,
@@ -140,6 +142,12 @@ impl RelayService {
     #[must_use]
     pub fn recent_refusals(&self) -> Vec<RecentRefusal> {
         self.relay.refusals.recent()
+    }
+
+    /// The tenants: to [publish](Tenancy::publish) others, and to look at those that are in force.
+    #[must_use]
+    pub fn tenancy(&self) -> &Arc<Tenancy> {
+        &self.relay.tenancy
     }
 
     /// The memory that bodies under way hold now, in bytes.
@@ -196,7 +204,7 @@ impl Relay {
         self.account(&peer, route_label(route.ok()), outcome)
     }
 
-    /// The way of a batch, from its head to the store's acknowledgement.
+    /// Whose batch is it?
     async fn write<B>(
         self: &Arc<Self>,
         signal: Signal,
@@ -207,24 +215,50 @@ impl Relay {
     where
         B: Body<Data = Bytes>,
     {
-        let started = Instant::now();
         let principal = self.check_token(peer, parts, signal)?;
-        if self.backends.get(signal).is_none() {
+        let tenant = self.tenancy.resolve(&principal)?;
+        let outcome = self.write_for(&tenant, signal, principal, parts, body).await;
+        tenant.meter().ended(signal, outcome.as_ref().map(Accepted::verdict).map_err(Refusal::reason));
+        outcome
+    }
+
+    /// The way of a batch, from its head to the store's acknowledgement.
+    async fn write_for<B>(
+        self: &Arc<Self>,
+        tenant: &Arc<Tenant>,
+        signal: Signal,
+        principal: Principal,
+        parts: &Parts,
+        body: B,
+    ) -> Result<Accepted, Refusal>
+    where
+        B: Body<Data = Bytes>,
+    {
+        let started = Instant::now();
+        if self.backends.get(signal).is_none() || !tenant.writes(signal) {
             return Err(Reason::SignalDisabled.into());
         }
         let head = WriteHead::parse(signal, parts, self.head_rules(signal))?;
-        let reservation = self.reserve(&principal, &head).await?;
+        let caller = Caller { runner: principal.runner().clone(), batch: head.batch_id };
+        let sender = tenant.allowance().sender(caller)?;
+        sender.admit(head.content_length.unwrap_or(0))?;
+        let reservation = self.reserve(&sender, &head).await?;
         let look_for_marker = signal == Signal::Metrics;
         let body = read_whole(body, &head, self.body_limits, look_for_marker, reservation).await?;
+        if head.content_length.is_none() {
+            sender.charge(body.len());
+        }
         self.metrics.received(signal, body.len());
+        tenant.meter().received(signal, body.len());
         let lease = match self.claim(&principal, signal, &head).await? {
             None => None,
             Some(Claim::First(lease)) => Some(lease),
             Some(Claim::Duplicate) => return Ok(Accepted::duplicate()),
         };
-        let rewritten = self.prepare(signal, &principal, &head, &body).await?;
-        let permit = self.tenant.acquire().await?;
-        let batch = Batch { signal, principal, head, body, rewritten, lease, permit, started };
+        let rewritten = self.prepare(signal, &sender, &head, &body).await?;
+        let permit = wait_for_permit(tenant, &sender).await?;
+        let tenant = Arc::clone(tenant);
+        let batch = Batch { signal, tenant, principal, head, body, rewritten, lease, permit, started };
         // From here on the batch goes its way to the end, even if its sender goes away: only so is it known whether a
         // repeat is one.
         match self.forwarding.spawn(Arc::clone(self).forward(batch)).await {
@@ -235,11 +269,12 @@ impl Relay {
 
     /// The last part of the way: to the store and back.
     async fn forward(self: Arc<Self>, batch: Batch) -> Result<Accepted, Refusal> {
-        let Batch { signal, principal, head, body, rewritten, lease, permit, started } = batch;
+        let Batch { signal, tenant, principal, head, body, rewritten, lease, permit, started } = batch;
         let backend = self.backends.get(signal).ok_or(Reason::SignalDisabled)?;
         let len = body.len();
         let before_store = Instant::now();
         let outgoing = Outgoing {
+            tenant: tenant.pin(),
             runner: principal.runner(),
             log_fields: &head.log_fields,
             encoding: head.encoding,
@@ -255,6 +290,7 @@ impl Relay {
         }
         self.metrics.forwarded(signal, len);
         principal.peer().activity().count_forwarded(len);
+        tenant.meter().forwarded(signal, len);
         Ok(Accepted::delivered(status))
     }
 
@@ -287,9 +323,9 @@ impl Relay {
     }
 
     /// Memory comes before the first byte of the body: until it is there, flow control holds the sender.
-    async fn reserve(&self, principal: &Principal, head: &WriteHead) -> Result<BodyReservation, Refusal> {
+    async fn reserve(&self, sender: &Sender<'_>, head: &WriteHead) -> Result<BodyReservation, Refusal> {
         let bytes = head.content_length.unwrap_or(self.body_limits.max_body_bytes);
-        self.budget.reserve(principal.runner(), bytes).await
+        self.budget.reserve(sender, bytes).await
     }
 
     /// A batch with an ID is stored once: a repeat of one that is under way waits for it.
@@ -351,6 +387,14 @@ impl Relay {
             }
         }
     }
+}
+
+/// No permit is held while a body trickles in: this comes after it.
+async fn wait_for_permit(tenant: &Tenant, sender: &Sender<'_>) -> Result<Permit, Refusal> {
+    let before = Instant::now();
+    let permit = sender.permit().await;
+    tenant.meter().waited(before.elapsed());
+    permit
 }
 
 /// The label of a route in metrics and logs.

@@ -1,15 +1,14 @@
-//! The memory that bodies may take: one global budget, and a share of it for each runner.
+//! The memory that bodies may take: one global budget, and shares of it for each tenant and each runner.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
-use telemetry_proto::{Reason, RunnerId};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::{Instant, timeout_at};
+use telemetry_proto::Reason;
+use tokio::time::Instant;
 
-use super::waiting_room::WaitingRoom;
+use super::line::{Line, Place};
+use super::queue::Bounds;
+use super::{Caller, Sender};
 use crate::refusal::Refusal;
 
 /// Bounds of the budget.
@@ -17,9 +16,10 @@ use crate::refusal::Refusal;
 pub struct BudgetLimits {
     /// All bodies under way together, in bytes. At least one body of the largest size must fit.
     pub total_bytes: u64,
-    /// The bodies of one runner, in bytes; so that one runner can't hold it all.
+    /// The bodies of one runner, in bytes, where its tenant's limits do not say otherwise; so that one runner can't hold it
+    /// all.
     pub per_runner_bytes: u64,
-    /// How many requests may wait for memory.
+    /// How many requests may wait for memory that others than their own tenant hold.
     pub max_waiting: usize,
     /// How long a request waits for memory.
     pub max_wait: Duration,
@@ -41,73 +41,73 @@ impl Default for BudgetLimits {
 #[derive(Debug)]
 pub struct BodyBudget {
     limits: BudgetLimits,
-    total: Arc<Semaphore>,
-    shares: Mutex<HashMap<RunnerId, Share>>,
-    waiting: WaitingRoom,
-}
-
-#[derive(Debug)]
-struct Share {
-    bytes: Arc<Semaphore>,
-    users: usize,
+    total: Arc<Line>,
 }
 
 impl BodyBudget {
     /// A budget with these bounds.
     #[must_use]
-    pub fn new(limits: BudgetLimits) -> Arc<Self> {
-        Arc::new(Self {
-            limits,
-            total: Arc::new(Semaphore::new(to_permits(limits.total_bytes))),
-            shares: Mutex::default(),
-            waiting: WaitingRoom::new(limits.max_waiting),
-        })
+    pub fn new(limits: BudgetLimits) -> Self {
+        Self { limits, total: Line::new() }
     }
 
     /// The bytes that are reserved now.
     #[must_use]
     pub fn reserved_bytes(&self) -> u64 {
-        to_permits(self.limits.total_bytes).saturating_sub(self.total.available_permits()) as u64
+        self.total.used()
     }
 
-    /// Reserves memory for a body of `bytes`. While it waits nothing of the body is read, and flow control holds the
-    /// sender.
+    /// Reserves memory for a body of `bytes`: of its runner's share, then of its tenant's, then of the whole. A body that is
+    /// larger than a share is taken when nothing else of that share is in use. While it waits nothing of the body is read,
+    /// and flow control holds the sender.
     ///
     /// # Errors
-    /// `memory-share-exhausted` when the runner's own bodies are in the way, `memory-exhausted` when everyone's are.
-    pub async fn reserve(self: &Arc<Self>, runner: &RunnerId, bytes: u64) -> Result<BodyReservation, Refusal> {
-        let permits =
-            u32::try_from(bytes.min(self.limits.total_bytes).min(self.limits.per_runner_bytes)).unwrap_or(u32::MAX);
-        let share = ShareUse::enter(self, runner);
-        let deadline = Instant::now() + self.limits.max_wait;
-        let of_share = self.acquire(&share.bytes, permits, deadline, Reason::MemoryShareExhausted).await?;
-        let of_total = self.acquire(&self.total, permits, deadline, Reason::MemoryExhausted).await?;
-        Ok(BodyReservation { _held: Some((of_total, of_share, share)) })
+    /// `memory-share-exhausted` when the runner's or tenant's own bodies are in the way, `memory-exhausted` when everyone's
+    /// are.
+    pub async fn reserve(&self, sender: &Sender<'_>, bytes: u64) -> Result<BodyReservation, Refusal> {
+        self.reserve_more(sender, 0, bytes).await
     }
 
-    async fn acquire(
-        &self,
-        semaphore: &Arc<Semaphore>,
-        permits: u32,
-        deadline: Instant,
-        reason: Reason,
-    ) -> Result<OwnedSemaphorePermit, Refusal> {
-        if let Ok(permit) = Arc::clone(semaphore).try_acquire_many_owned(permits) {
-            return Ok(permit);
-        }
-        let refusal = || Refusal::new(reason).with_retry_after(self.limits.max_wait);
-        let _seat = self.waiting.enter().ok_or_else(refusal)?;
-        match timeout_at(deadline, Arc::clone(semaphore).acquire_many_owned(permits)).await {
-            Ok(Ok(permit)) => Ok(permit),
-            Ok(Err(_)) | Err(_) => Err(refusal()),
-        }
+    /// Reserves `bytes` more for a body that holds `held` already.
+    ///
+    /// # Errors
+    /// As [`reserve`](Self::reserve).
+    pub async fn reserve_more(&self, sender: &Sender<'_>, held: u64, bytes: u64) -> Result<BodyReservation, Refusal> {
+        let limits = sender.allowance.limits();
+        let want = Want { caller: &sender.caller, bytes, held, until: Instant::now() + self.limits.max_wait };
+        let runners = limits.runner.memory_bytes.unwrap_or(self.limits.per_runner_bytes);
+        // Without a share of its own a tenant's memory is only counted.
+        let tenants = limits.memory_bytes.unwrap_or(u64::MAX);
+        let bounds = |capacity| Bounds { capacity, max_waiting: limits.max_waiting };
+        let of_runner = want.from(&sender.runner.memory, bounds(runners), Reason::MemoryShareExhausted).await?;
+        let of_tenant = want.from(&sender.allowance.used.memory, bounds(tenants), Reason::MemoryShareExhausted).await?;
+        let bounds = Bounds { capacity: self.limits.total_bytes, max_waiting: self.limits.max_waiting };
+        let of_total = want.from(&self.total, bounds, Reason::MemoryExhausted).await?;
+        Ok(BodyReservation { _held: Some([of_total, of_tenant, of_runner]) })
+    }
+}
+
+/// So many bytes, for someone, until then.
+struct Want<'a> {
+    caller: &'a Caller,
+    bytes: u64,
+    held: u64,
+    until: Instant,
+}
+
+impl Want<'_> {
+    async fn from(&self, line: &Arc<Line>, bounds: Bounds, reason: Reason) -> Result<Place, Refusal> {
+        // What is larger than all that others could give back would wait in vain.
+        let bytes = if self.held == 0 { self.bytes } else { self.bytes.min(bounds.capacity.saturating_sub(self.held)) };
+        let place = line.take(self.caller, bytes, bounds, self.until).await;
+        place.map_err(|after| Refusal::new(reason).with_retry_after(after))
     }
 }
 
 /// Memory that a body holds; given back when dropped.
 #[derive(Debug)]
 pub struct BodyReservation {
-    _held: Option<(OwnedSemaphorePermit, OwnedSemaphorePermit, ShareUse)>,
+    _held: Option<[Place; 3]>,
 }
 
 impl BodyReservation {
@@ -118,81 +118,62 @@ impl BodyReservation {
     }
 }
 
-/// Keeps a runner's share alive while anything uses or waits for it, and forgets it afterwards.
-#[derive(Debug)]
-struct ShareUse {
-    budget: Arc<BodyBudget>,
-    runner: RunnerId,
-    bytes: Arc<Semaphore>,
-}
-
-impl ShareUse {
-    fn enter(budget: &Arc<BodyBudget>, runner: &RunnerId) -> Self {
-        let mut shares = budget.shares.lock();
-        let share = shares.entry(runner.clone()).or_insert_with(|| Share {
-            bytes: Arc::new(Semaphore::new(to_permits(budget.limits.per_runner_bytes))),
-            users: 0,
-        });
-        share.users += 1;
-        let bytes = Arc::clone(&share.bytes);
-        drop(shares);
-        Self { budget: Arc::clone(budget), runner: runner.clone(), bytes }
-    }
-}
-
-impl Drop for ShareUse {
-    fn drop(&mut self) {
-        let mut shares = self.budget.shares.lock();
-        if let Some(share) = shares.get_mut(&self.runner) {
-            share.users -= 1;
-            if share.users == 0 {
-                shares.remove(&self.runner);
-            }
-        }
-    }
-}
-
-fn to_permits(bytes: u64) -> usize {
-    usize::try_from(bytes).unwrap_or(usize::MAX).min(Semaphore::MAX_PERMITS)
-}
-
 #[cfg(test)]
 mod tests {
+    use telemetry_proto::RunnerId;
+
     use super::*;
+    use crate::admission::{Allowance, TenantLimits};
 
     fn budget(total: u64, share: u64, max_waiting: usize) -> Arc<BodyBudget> {
-        BodyBudget::new(BudgetLimits {
+        Arc::new(BodyBudget::new(BudgetLimits {
             total_bytes: total,
             per_runner_bytes: share,
             max_waiting,
             max_wait: Duration::from_secs(10),
-        })
+        }))
     }
 
-    fn runner(id: &str) -> RunnerId {
-        RunnerId::new(id).unwrap()
+    fn allowance(memory_bytes: Option<u64>) -> Arc<Allowance> {
+        Arc::new(Allowance::new(TenantLimits { memory_bytes, ..TenantLimits::default() }))
+    }
+
+    async fn reserve(
+        budget: &BodyBudget,
+        allowance: &Allowance,
+        runner: &str,
+        bytes: u64,
+    ) -> Result<BodyReservation, Reason> {
+        let caller = Caller { runner: RunnerId::new(runner).unwrap(), batch: None };
+        budget.reserve(&allowance.sender(caller).unwrap(), bytes).await.map_err(|refusal| refusal.reason())
     }
 
     #[tokio::test(start_paused = true)]
     async fn one_runner_uses_up_its_share_and_nobody_elses() {
-        let budget = budget(100, 50, 10);
-        let held = budget.reserve(&runner("a"), 50).await.unwrap();
-        let refused = budget.reserve(&runner("a"), 1).await.unwrap_err();
-        assert_eq!(refused.reason(), Reason::MemoryShareExhausted);
-        let other = budget.reserve(&runner("b"), 50).await.unwrap();
-        assert_eq!(budget.reserve(&runner("c"), 1).await.unwrap_err().reason(), Reason::MemoryExhausted);
+        let (budget, tenant) = (budget(100, 50, 10), allowance(None));
+        let held = reserve(&budget, &tenant, "a", 50).await.unwrap();
+        assert_eq!(reserve(&budget, &tenant, "a", 1).await.unwrap_err(), Reason::MemoryShareExhausted);
+        let other = reserve(&budget, &tenant, "b", 50).await.unwrap();
+        assert_eq!(reserve(&budget, &tenant, "c", 1).await.unwrap_err(), Reason::MemoryExhausted);
         drop((held, other));
-        assert_eq!(budget.reserved_bytes(), 0);
-        assert!(budget.shares.lock().is_empty(), "a runner that is gone leaves nothing behind");
+        assert_eq!((budget.reserved_bytes(), tenant.body_bytes()), (0, 0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_tenant_uses_up_its_share_and_nobody_elses() {
+        let (budget, a, b) = (budget(100, 100, 10), allowance(Some(60)), allowance(Some(60)));
+        let _held = reserve(&budget, &a, "a1", 60).await.unwrap();
+        assert_eq!(reserve(&budget, &a, "a2", 1).await.unwrap_err(), Reason::MemoryShareExhausted);
+        assert!(reserve(&budget, &b, "b1", 40).await.is_ok());
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_waiter_gets_memory_as_soon_as_it_is_given_back() {
-        let budget = budget(100, 100, 10);
-        let held = budget.reserve(&runner("a"), 100).await.unwrap();
+        let (budget, tenant) = (budget(100, 100, 10), allowance(None));
+        let held = reserve(&budget, &tenant, "a", 100).await.unwrap();
         let waiter = tokio::spawn({
-            let budget = Arc::clone(&budget);
-            async move { budget.reserve(&runner("b"), 60).await.is_ok() }
+            let (budget, tenant) = (Arc::clone(&budget), Arc::clone(&tenant));
+            async move { reserve(&budget, &tenant, "b", 60).await.is_ok() }
         });
         tokio::task::yield_now().await;
         drop(held);
@@ -202,18 +183,18 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn waiting_is_bounded_and_a_cancelled_waiter_leaves_its_place() {
-        let budget = budget(10, 10, 1);
-        let _held = budget.reserve(&runner("a"), 10).await.unwrap();
+        let (budget, tenant) = (budget(10, 10, 1), allowance(None));
+        let _held = reserve(&budget, &tenant, "a", 10).await.unwrap();
         let waiter = tokio::spawn({
-            let budget = Arc::clone(&budget);
-            async move { budget.reserve(&runner("b"), 1).await.is_ok() }
+            let (budget, tenant) = (Arc::clone(&budget), Arc::clone(&tenant));
+            async move { reserve(&budget, &tenant, "b", 1).await.is_ok() }
         });
         tokio::task::yield_now().await;
         let started = Instant::now();
-        assert!(budget.reserve(&runner("c"), 1).await.is_err());
+        assert!(reserve(&budget, &tenant, "c", 1).await.is_err());
         assert_eq!(started.elapsed(), Duration::ZERO, "no place to wait in: refused at once");
         waiter.abort();
         let _ = waiter.await;
-        assert_eq!(budget.waiting.len(), 0);
+        assert_eq!((budget.total.waiting(), tenant.body_bytes()), (0, 10), "and its share is free again");
     }
 }

@@ -307,6 +307,7 @@ fn tenant_limits(section: &LimitsSection) -> TenantLimits {
         max_in_flight: section.tenant_in_flight,
         max_waiting: section.tenant_waiting,
         max_wait: Duration::from_secs(section.wait_seconds),
+        ..TenantLimits::default()
     }
 }
 

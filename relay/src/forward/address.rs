@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use http::Uri;
+use percent_encoding::percent_decode_str;
 
 /// Where a store listens: `http://HOST:PORT[/PREFIX]` or `unix:/PATH[:/PREFIX]`.
 ///
@@ -32,6 +33,9 @@ pub enum AddressError {
     /// A query or credentials in the URL: the relay sets every argument itself.
     #[error("{0:?} holds a query or credentials; the relay sets every argument of the store itself")]
     Arguments(String),
+    /// A prefix under which a cluster takes the tenant from the body.
+    #[error("{0:?} leads to the form of a cluster in which the body chooses the tenant; it can't be used")]
+    Multitenant(String),
     /// A port is missing.
     #[error("{0:?} names no port")]
     NoPort(String),
@@ -69,7 +73,7 @@ impl FromStr for StoreAddress {
             if !path.starts_with('/') {
                 return Err(unreadable());
             }
-            let prefix = prefix.trim_end_matches('/').to_owned();
+            let prefix = parse_prefix(text, prefix)?;
             return Ok(Self { endpoint: Endpoint::Unix(path.into()), prefix });
         }
         let uri: Uri = text.parse().map_err(|_| unreadable())?;
@@ -83,9 +87,18 @@ impl FromStr for StoreAddress {
         if authority.port_u16().is_none() {
             return Err(AddressError::NoPort(text.to_owned()));
         }
-        let prefix = uri.path().trim_end_matches('/').to_owned();
+        let prefix = parse_prefix(text, uri.path())?;
         Ok(Self { endpoint: Endpoint::Tcp(authority.as_str().to_owned()), prefix })
     }
+}
+
+/// The stores decode a path before they look at it.
+fn parse_prefix(text: &str, prefix: &str) -> Result<String, AddressError> {
+    let decoded = percent_decode_str(prefix).decode_utf8_lossy();
+    if decoded.to_ascii_lowercase().contains("multitenant") {
+        return Err(AddressError::Multitenant(text.to_owned()));
+    }
+    Ok(prefix.trim_end_matches('/').to_owned())
 }
 
 impl fmt::Display for StoreAddress {
@@ -117,6 +130,18 @@ mod tests {
             assert!(!text.parse::<StoreAddress>().unwrap().is_loopback(), "{text}");
         }
         assert!("http://LOCALHOST:1".parse::<StoreAddress>().unwrap().is_loopback());
+    }
+
+    #[test]
+    fn the_form_in_which_the_body_chooses_the_tenant_cant_be_configured() {
+        for text in [
+            "http://h:1/insert/multitenant/prometheus",
+            "http://h:1/insert/%6dultitenant/prometheus",
+            "http://h:1/insert/MultiTenant:0",
+            "unix:/run/vm.sock:/insert/multitenant",
+        ] {
+            assert!(matches!(text.parse::<StoreAddress>(), Err(AddressError::Multitenant(_))), "{text}");
+        }
     }
 
     #[test]

@@ -16,7 +16,8 @@ use tokio::time::{Instant, timeout};
 use super::address::Endpoint;
 use super::body::UpstreamBody;
 use super::connector::Connector;
-use super::{Answer, Attribution, LogStreamFields, StoreAddress, Target};
+use super::target::Form;
+use super::{Answer, Attribution, LogStreamFields, StoreAddress, Target, TenantPin};
 use crate::intake::{Encoding, LogFields, WholeBody};
 use crate::refusal::Refusal;
 
@@ -40,6 +41,9 @@ pub struct BackendSettings {
     pub stream_fields: LogStreamFields,
     /// Whether the store reads zstd.
     pub zstd: bool,
+    /// Whether it is a VictoriaMetrics cluster, which takes the tenant's account from the path; of no meaning for other
+    /// signals.
+    pub cluster: bool,
     /// How long the store may take to answer.
     pub timeout: Duration,
     /// How long a connection to it may take.
@@ -55,15 +59,24 @@ impl BackendSettings {
             attribution: Attribution::default(),
             stream_fields: LogStreamFields::default(),
             zstd: false,
+            cluster: false,
             timeout: limits::BACKEND_TIMEOUT,
             connect_timeout: Duration::from_secs(3),
         }
+    }
+
+    /// Whether such a store for `signal` tells tenants apart by their accounts.
+    #[must_use]
+    pub fn needs_account(&self, signal: Signal) -> bool {
+        Form::of(signal, self.cluster) != Form::Label
     }
 }
 
 /// A batch on its way to its store.
 #[derive(Debug)]
 pub(crate) struct Outgoing<'a> {
+    /// Whose it is, where tenants are configured.
+    pub(crate) tenant: Option<&'a TenantPin>,
     pub(crate) runner: &'a RunnerId,
     pub(crate) log_fields: &'a LogFields,
     pub(crate) encoding: Encoding,
@@ -86,7 +99,8 @@ impl Backend {
     /// The client for batches of `signal`.
     #[must_use]
     pub fn new(signal: Signal, settings: BackendSettings) -> Self {
-        let target = Target::new(signal, &settings.address.prefix, settings.attribution, &settings.stream_fields);
+        let target = Target::new(signal, &settings.address.prefix, settings.attribution, &settings.stream_fields)
+            .in_cluster(settings.cluster);
         let authority = match &settings.address.endpoint {
             Endpoint::Tcp(authority) => authority.clone(),
             Endpoint::Unix(_) => "localhost".to_owned(),
@@ -141,7 +155,8 @@ impl Backend {
     }
 
     fn request(&self, outgoing: Outgoing<'_>) -> Result<Request<UpstreamBody>, Refusal> {
-        let uri = self.uri(&self.target.path_and_query(outgoing.runner, outgoing.log_fields))?;
+        let target = self.target.path_and_query(outgoing.tenant, outgoing.runner, outgoing.log_fields);
+        let uri = self.uri(&target.ok_or_else(no_account)?)?;
         let encoding = if outgoing.rewritten.is_some() { Encoding::Identity } else { outgoing.encoding };
         let body = match outgoing.rewritten {
             Some(bytes) => UpstreamBody::rewritten(bytes, outgoing.body),
@@ -155,6 +170,9 @@ impl Backend {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(self.signal.content_type()));
         if let Some(encoding) = encoding.header_value() {
             headers.insert(CONTENT_ENCODING, HeaderValue::from_static(encoding));
+        }
+        if let (Form::Headers, Some(tenant)) = (Form::of(self.signal, self.settings.cluster), outgoing.tenant) {
+            tenant.set_headers(headers).then_some(()).ok_or_else(no_account)?;
         }
         Ok(request)
     }
@@ -182,6 +200,12 @@ async fn read_answer(response: Response<Incoming>) -> Result<Answer, Refusal> {
         }
     }
     Ok(Answer { status, retry_after })
+}
+
+/// Validation refuses settings that lead here. A batch is rather kept by its runner than filed under an account that may be
+/// someone else's.
+fn no_account() -> Refusal {
+    Refusal::new(Reason::SignalDisabled).with_detail("the store needs an account, and this runner's tenant has none")
 }
 
 fn parse_seconds(value: &HeaderValue) -> Option<Duration> {

@@ -1,19 +1,24 @@
 //! What goes upstream with a batch: path and arguments, built from constants and the principal. Nothing of a request's own
 //! reaches a store but its body and, on the logs route, two validated field names.
 
-use std::fmt::Write;
+use std::borrow::Cow;
 use std::str::FromStr;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use telemetry_proto::{RunnerId, Signal};
 
+use super::TenantPin;
 use crate::intake::LogFields;
 
 /// The label and field that name the verified runner.
 const RUNNER_LABEL: &str = "miren_runner";
 
+/// The label that names the tenant in a store that knows no tenants.
+const TENANT_LABEL: &str = "miren_tenant";
+
 /// What stays as it is in an argument: RFC 3986 unreserved characters, and the comma that the stores split lists on.
-const ARGUMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b',');
+pub(super) const ARGUMENT: &AsciiSet =
+    &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b',');
 
 /// Whether batches are filed under the verified runner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize)]
@@ -65,60 +70,129 @@ impl FromStr for LogStreamFields {
 #[derive(Debug, Clone)]
 pub struct Target {
     signal: Signal,
-    /// Everything up to the runner's ID.
-    before_runner: String,
-    /// Everything after it.
-    after_runner: String,
+    prefix: String,
+    form: Form,
     attribution: Attribution,
+    /// The value of `_stream_fields`.
+    stream_fields: String,
+}
+
+/// How a store keeps tenants apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Form {
+    /// By a label that is pinned: VictoriaMetrics as a single node knows no tenants.
+    Label,
+    /// By the account in the path: a VictoriaMetrics cluster.
+    Path,
+    /// By the account in two headers: VictoriaLogs and VictoriaTraces.
+    Headers,
+}
+
+impl Form {
+    pub(super) const fn of(signal: Signal, cluster: bool) -> Self {
+        match signal {
+            Signal::Metrics if cluster => Self::Path,
+            Signal::Metrics => Self::Label,
+            Signal::Logs | Signal::Traces => Self::Headers,
+        }
+    }
 }
 
 impl Target {
     /// The target below `prefix`, the store's own path prefix.
     #[must_use]
     pub fn new(signal: Signal, prefix: &str, attribution: Attribution, stream_fields: &LogStreamFields) -> Self {
-        let path = format!("{prefix}{}", signal.store_path());
-        let (before_runner, after_runner) = match (signal, attribution) {
-            // Of two equal labels the last wins in the store, and nothing of the runner's can follow this one.
-            (Signal::Metrics, Attribution::Pinned) => (format!("{path}?extra_label={RUNNER_LABEL}%3D"), String::new()),
-            (Signal::Logs, Attribution::Pinned) => {
-                let fields = stream_fields.0.join(",");
-                let fields = utf8_percent_encode(&fields, ARGUMENT);
-                (format!("{path}?extra_fields={RUNNER_LABEL}%3D"), format!("&_stream_fields={fields}"))
-            }
-            (Signal::Traces, _) | (_, Attribution::Off) => (path, String::new()),
-        };
-        Self { signal, before_runner, after_runner, attribution }
+        let stream_fields = utf8_percent_encode(&stream_fields.0.join(","), ARGUMENT).to_string();
+        Self { signal, prefix: prefix.to_owned(), form: Form::of(signal, false), attribution, stream_fields }
     }
 
-    /// Path and query for a batch of `runner`. A runner's ID needs no escaping: its charset sees to that.
+    /// The same in a cluster, where VictoriaMetrics takes the account from the path.
     #[must_use]
-    pub fn path_and_query(&self, runner: &RunnerId, fields: &LogFields) -> String {
-        let mut target =
-            String::with_capacity(self.before_runner.len() + runner.as_str().len() + self.after_runner.len());
-        target.push_str(&self.before_runner);
-        if self.attribution == Attribution::Pinned && self.signal != Signal::Traces {
-            target.push_str(runner.as_str());
+    pub const fn in_cluster(mut self, cluster: bool) -> Self {
+        self.form = Form::of(self.signal, cluster);
+        self
+    }
+
+    /// Path and query for a batch of `runner`, which belongs to `tenant` where tenants are configured. `None` when the path
+    /// needs an account and there is none: there is no default that would not be someone else's.
+    ///
+    /// A runner's ID needs no escaping: its charset sees to that.
+    #[must_use]
+    pub fn path_and_query(&self, tenant: Option<&TenantPin>, runner: &RunnerId, fields: &LogFields) -> Option<String> {
+        let mut target = Arguments::after(self.path(tenant)?);
+        if let (Form::Label, Some(tenant)) = (self.form, tenant) {
+            target.push("extra_label", &[TENANT_LABEL, "%3D", &tenant.label]);
         }
-        target.push_str(&self.after_runner);
+        match (self.signal, self.attribution) {
+            // Of two equal labels the last wins in the store, and nothing of the runner's can follow this one.
+            (Signal::Metrics, Attribution::Pinned) => {
+                target.push("extra_label", &[RUNNER_LABEL, "%3D", runner.as_str()]);
+            }
+            (Signal::Logs, Attribution::Pinned) => {
+                target.push("extra_fields", &[RUNNER_LABEL, "%3D", runner.as_str()]);
+                target.push("_stream_fields", &[&self.stream_fields]);
+            }
+            (Signal::Traces, _) | (_, Attribution::Off) => {}
+        }
         for (name, value) in [("_msg_field", &fields.message), ("_time_field", &fields.time)] {
             if let Some(value) = value {
-                let separator = if target.contains('?') { '&' } else { '?' };
-                // Writing to a String can't fail.
-                let _ = write!(target, "{separator}{name}={}", utf8_percent_encode(value, ARGUMENT));
+                target.push(name, &[&Cow::from(utf8_percent_encode(value, ARGUMENT))]);
             }
         }
-        target
+        Some(target.text)
+    }
+
+    fn path(&self, tenant: Option<&TenantPin>) -> Option<String> {
+        // Room for what is put behind it, but for long names.
+        let mut path = String::with_capacity(self.prefix.len() + self.stream_fields.len() + 256);
+        path.push_str(&self.prefix);
+        if self.form == Form::Path {
+            path.extend(["/insert/", tenant?.account_path()?, "/prometheus"]);
+        }
+        path.push_str(self.signal.store_path());
+        Some(path)
+    }
+}
+
+/// A path with arguments, which are escaped already.
+struct Arguments {
+    text: String,
+    separator: char,
+}
+
+impl Arguments {
+    const fn after(path: String) -> Self {
+        Self { text: path, separator: '?' }
+    }
+
+    fn push(&mut self, name: &str, value: &[&str]) {
+        self.text.push(self.separator);
+        self.text.push_str(name);
+        self.text.push('=');
+        self.text.extend(value.iter().copied());
+        self.separator = '&';
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::forward::Account;
 
     fn target(signal: Signal, attribution: Attribution) -> String {
         let runner = RunnerId::new("r7").unwrap();
         Target::new(signal, "/p", attribution, &LogStreamFields::default())
-            .path_and_query(&runner, &LogFields::default())
+            .path_and_query(None, &runner, &LogFields::default())
+            .unwrap()
+    }
+
+    fn target_of(tenant: &TenantPin, signal: Signal, cluster: bool, attribution: Attribution) -> Option<String> {
+        let runner = RunnerId::new("r7").unwrap();
+        Target::new(signal, "", attribution, &LogStreamFields::default()).in_cluster(cluster).path_and_query(
+            Some(tenant),
+            &runner,
+            &LogFields::default(),
+        )
     }
 
     #[test]
@@ -141,6 +215,35 @@ mod tests {
     }
 
     #[test]
+    fn a_tenant_is_a_path_in_a_cluster_and_a_label_before_the_runners_elsewhere() {
+        let tenant = TenantPin::new("acme", Some(Account { account: 12, project: 3 }));
+        assert_eq!(
+            target_of(&tenant, Signal::Metrics, true, Attribution::Pinned).unwrap(),
+            "/insert/12:3/prometheus/api/v1/import/prometheus?extra_label=miren_runner%3Dr7"
+        );
+        assert_eq!(
+            target_of(&tenant, Signal::Metrics, false, Attribution::Pinned).unwrap(),
+            "/api/v1/import/prometheus?extra_label=miren_tenant%3Dacme&extra_label=miren_runner%3Dr7"
+        );
+        // Without attribution it is still the tenant's.
+        assert_eq!(
+            target_of(&tenant, Signal::Metrics, false, Attribution::Off).unwrap(),
+            "/api/v1/import/prometheus?extra_label=miren_tenant%3Dacme"
+        );
+        let plain = target(Signal::Logs, Attribution::Pinned);
+        assert_eq!(target_of(&tenant, Signal::Logs, false, Attribution::Pinned).unwrap(), plain.replacen("/p", "", 1));
+    }
+
+    #[test]
+    fn without_an_account_nothing_goes_to_a_cluster() {
+        let nameless = TenantPin::new("acme", None);
+        assert_eq!(target_of(&nameless, Signal::Metrics, true, Attribution::Pinned), None);
+        let cluster =
+            Target::new(Signal::Metrics, "", Attribution::Pinned, &LogStreamFields::default()).in_cluster(true);
+        assert_eq!(cluster.path_and_query(None, &RunnerId::new("r7").unwrap(), &LogFields::default()), None);
+    }
+
+    #[test]
     fn field_names_are_escaped() {
         let fields = LogFields { message: Some("a&extra_fields=x=y".into()), time: Some("@t +".into()) };
         let runner = RunnerId::new("r7").unwrap();
@@ -148,11 +251,12 @@ mod tests {
         let pinned = Target::new(Signal::Logs, "", Attribution::Pinned, &stream_fields);
         assert!(
             pinned
-                .path_and_query(&runner, &fields)
+                .path_and_query(None, &runner, &fields)
+                .unwrap()
                 .ends_with("stream&_msg_field=a%26extra_fields%3Dx%3Dy&_time_field=%40t%20%2B")
         );
         let off = Target::new(Signal::Logs, "", Attribution::Off, &stream_fields);
-        assert!(off.path_and_query(&runner, &fields).starts_with("/insert/jsonline?_msg_field="));
+        assert!(off.path_and_query(None, &runner, &fields).unwrap().starts_with("/insert/jsonline?_msg_field="));
     }
 
     #[test]

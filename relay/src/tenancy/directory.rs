@@ -1,0 +1,221 @@
+//! Which tenant is it? Asked once per request, of a snapshot that can be replaced at any time.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+use telemetry_proto::{Reason, RunnerId};
+
+use super::rule::Facts;
+use super::{Rule, Tenant, TenantName, TenantSet};
+use crate::gate::Principal;
+
+/// The tenants that are in force.
+#[derive(Debug)]
+pub struct Tenancy {
+    current: ArcSwap<Snapshot>,
+    /// Held by whoever computes the next snapshot from the current one.
+    change: Mutex<()>,
+}
+
+/// What became of the tenants when others were published.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[must_use]
+pub struct Published {
+    /// How many tenants there are.
+    pub tenants: usize,
+    /// Those that are no more.
+    pub removed: Vec<RemovedTenant>,
+}
+
+/// A tenant that is no more. What its runners send from now on is refused, unless another tenant's rule matches them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RemovedTenant {
+    /// Its name.
+    pub name: TenantName,
+    /// How many of its runners wrote within the last minute.
+    pub active_runners: usize,
+}
+
+#[derive(Debug)]
+struct Snapshot {
+    tenants: Vec<Arc<Tenant>>,
+    /// Rules that name one runner and nothing else, by that runner.
+    exact: HashMap<RunnerId, Choice>,
+    /// All others, in their order.
+    rules: Vec<(Rule, Choice)>,
+    default: Option<Arc<Tenant>>,
+}
+
+#[derive(Debug, Clone)]
+struct Choice {
+    /// The rule's place among all.
+    order: usize,
+    tenant: Arc<Tenant>,
+}
+
+impl Tenancy {
+    /// With these tenants.
+    #[must_use]
+    pub fn new(set: &TenantSet) -> Self {
+        Self { current: ArcSwap::from_pointee(Snapshot::new(set, &[])), change: Mutex::new(()) }
+    }
+
+    /// Puts other tenants in force, for every request from now on; those that are running go on as they began.
+    ///
+    /// A tenant of a name that was there before goes on where it was: what it uses it still uses, those who wait keep their
+    /// place, and its counters go on, whether its limits changed or not.
+    pub fn publish(&self, set: &TenantSet) -> Published {
+        let _alone = self.change.lock();
+        let before = self.current.load_full();
+        let after = Snapshot::new(set, &before.tenants);
+        let removed: Vec<_> = before
+            .tenants
+            .iter()
+            .filter(|old| after.tenants.iter().all(|new| new.name() != old.name()))
+            .map(|old| RemovedTenant { name: old.name().clone(), active_runners: old.allowance().active_runners() })
+            .collect();
+        let published = Published { tenants: after.tenants.len(), removed };
+        self.current.store(Arc::new(after));
+        for tenant in &published.removed {
+            tracing::warn!(tenant = %tenant.name, active_runners = tenant.active_runners, "a tenant was removed");
+        }
+        published
+    }
+
+    /// The tenant of a principal.
+    ///
+    /// # Errors
+    /// [`Reason::TenantUnknown`] when no rule matches and there is no default.
+    pub fn resolve(&self, principal: &Principal) -> Result<Arc<Tenant>, Reason> {
+        self.current.load().resolve(Facts::of(principal)).map(Arc::clone).ok_or(Reason::TenantUnknown)
+    }
+
+    /// The tenants that are in force, in their order.
+    #[must_use]
+    pub fn tenants(&self) -> Vec<Arc<Tenant>> {
+        self.current.load().tenants.clone()
+    }
+}
+
+impl Snapshot {
+    fn new(set: &TenantSet, before: &[Arc<Tenant>]) -> Self {
+        let plan = &set.plan;
+        let of_name = |name: &TenantName| before.iter().find(|tenant| tenant.name() == name).map(Arc::as_ref);
+        if plan.tenants.is_empty() {
+            let single = Arc::new(Tenant::single(plan.default_limits, of_name(&TenantName::default_tenant())));
+            let default = Some(Arc::clone(&single));
+            return Self { tenants: vec![single], exact: HashMap::new(), rules: Vec::new(), default };
+        }
+        let tenants: Vec<_> = plan
+            .tenants
+            .iter()
+            .map(|settings| Arc::new(Tenant::configured(settings, of_name(&settings.name))))
+            .collect();
+        let mut exact = HashMap::new();
+        let mut rules = Vec::new();
+        let all = plan
+            .tenants
+            .iter()
+            .zip(&tenants)
+            .flat_map(|(settings, tenant)| settings.rules.iter().map(move |r| (r, tenant)));
+        for (order, (rule, tenant)) in all.enumerate() {
+            let choice = Choice { order, tenant: Arc::clone(tenant) };
+            match rule.only_runner() {
+                // Of two rules for one runner the first counts; a checked plan has no second.
+                Some(runner) => drop(exact.entry(runner.clone()).or_insert(choice)),
+                None => rules.push((rule.clone(), choice)),
+            }
+        }
+        let default = plan.default_tenant.as_ref().and_then(|name| tenants.iter().find(|t| t.name() == name)).cloned();
+        Self { tenants, exact, rules, default }
+    }
+
+    fn resolve(&self, facts: Facts<'_>) -> Option<&Arc<Tenant>> {
+        let exact = self.exact.get(facts.runner);
+        let before_exact = exact.map_or(usize::MAX, |choice| choice.order);
+        let others = self.rules.iter().take_while(|(_, choice)| choice.order < before_exact);
+        let first = others.into_iter().find(|(rule, _)| rule.matches(facts)).map(|(_, choice)| choice);
+        first.or(exact).map(|choice| &choice.tenant).or(self.default.as_ref())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::rule::tests::rule;
+    use super::super::{Stores, TenantPlan, TenantSettings};
+    use super::*;
+    use crate::admission::{Caller, TenantLimits};
+
+    fn set(tenants: &[(&str, &[Rule])], default: Option<&str>) -> TenantSet {
+        let tenants = tenants.iter().map(|(name, rules)| TenantSettings {
+            name: name.parse().unwrap(),
+            rules: rules.to_vec(),
+            account: None,
+            signals: None,
+            limits: TenantLimits::default(),
+        });
+        let default_tenant = default.map(|name| name.parse().unwrap());
+        let plan = TenantPlan { tenants: tenants.collect(), default_tenant, default_limits: TenantLimits::default() };
+        plan.check(&Stores::default()).unwrap()
+    }
+
+    fn resolve(tenancy: &Tenancy, runner: &str, certificate: &str, token: &str) -> Option<String> {
+        let runner = RunnerId::new(runner).unwrap();
+        let facts =
+            Facts { runner: &runner, certificate_organization: Some(certificate), token_organization: Some(token) };
+        tenancy.current.load().resolve(facts).map(|tenant| tenant.name().to_string())
+    }
+
+    #[test]
+    fn the_first_rule_that_matches_decides() {
+        let a: &[Rule] = &[rule("edge-7", "", ""), rule("", "Acme", "")];
+        let b: &[Rule] = &[rule("edge-8", "", ""), rule("edge-*", "", ""), rule("", "", "b")];
+        let tenancy = Tenancy::new(&set(&[("a", a), ("b", b)], None));
+        for (runner, certificate, token, tenant) in [
+            ("edge-7", "", "b", Some("a")),
+            ("edge-8", "Acme", "", Some("a")),
+            ("edge-8", "", "", Some("b")),
+            ("edge-9", "", "", Some("b")),
+            ("x", "", "b", Some("b")),
+            ("x", "acme", "B", None),
+        ] {
+            assert_eq!(
+                resolve(&tenancy, runner, certificate, token).as_deref(),
+                tenant,
+                "{runner} {certificate} {token}"
+            );
+        }
+        let with_default = Tenancy::new(&set(&[("a", a), ("b", &[])], Some("b")));
+        assert_eq!(resolve(&with_default, "x", "", "").as_deref(), Some("b"));
+    }
+
+    #[test]
+    fn without_tenants_everyone_is_one() {
+        let tenancy = Tenancy::new(&TenantSet::single(TenantLimits::default()));
+        assert_eq!(resolve(&tenancy, "anyone", "", "").as_deref(), Some("default"));
+        assert!(tenancy.tenants()[0].pin().is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_tenant_goes_on_where_it_was_and_one_that_goes_says_how_many_runners_it_had() {
+        let everyone: &[Rule] = &[rule("r*", "", "")];
+        let first = set(&[("a", everyone), ("gone", &[rule("x", "", "")])], None);
+        let tenancy = Tenancy::new(&first);
+        let caller = |id: &str| Caller { runner: RunnerId::new(id).unwrap(), batch: None };
+        let [a, gone] = &tenancy.tenants()[..] else { panic!("two tenants") };
+        let _held = a.allowance().sender(caller("r1")).unwrap().permit().await.unwrap();
+        drop(gone.allowance().sender(caller("x")).unwrap());
+
+        let mut second = set(&[("a", everyone), ("new", &[rule("y", "", "")])], None);
+        second.plan.tenants[0].limits.max_in_flight = 1;
+        let published = tenancy.publish(&second);
+        let removed = vec![RemovedTenant { name: "gone".parse().unwrap(), active_runners: 1 }];
+        assert_eq!(published, Published { tenants: 2, removed });
+        assert_eq!(resolve(&tenancy, "x", "", ""), None);
+        let a = &tenancy.tenants()[0];
+        assert_eq!(a.allowance().in_flight(), 1, "what was in flight still is");
+        assert!(a.allowance().sender(caller("r2")).unwrap().permit().await.is_err(), "and the new limit holds");
+    }
+}
