@@ -17,6 +17,8 @@ mod queue;
 mod rate;
 mod runners;
 mod sender;
+#[cfg(test)]
+mod simulation;
 mod tickets;
 
 pub use allowance::Allowance;

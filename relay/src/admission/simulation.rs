@@ -1,0 +1,177 @@
+//! Whoever obeys `Retry-After` gets through: hundreds of clients that ask for more than there is, for hours of virtual
+//! time.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::header::RETRY_AFTER;
+use telemetry_proto::RunnerId;
+use tokio::time::{Instant, sleep};
+
+use super::{Allowance, BodyBudget, BudgetLimits, Caller, Rate, TenantLimits};
+use crate::once::BatchId;
+use crate::refusal::Refusal;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// How a simulation went.
+#[derive(Debug, Default)]
+struct Outcome {
+    served: Vec<u32>,
+    /// The most refusals that one batch met.
+    most_refusals: u32,
+    refusals: u32,
+}
+
+impl Outcome {
+    fn total(&self) -> u32 {
+        self.served.iter().sum()
+    }
+
+    /// The promise, and that it was put to the test; and that nobody paid for it.
+    fn check(&self, at_least: u32) {
+        let (least, most) = (self.served.iter().min().unwrap(), self.served.iter().max().unwrap());
+        assert!(self.refusals > self.total() / 4, "hardly anyone was refused: {self:?}");
+        assert!(self.most_refusals <= 2, "refused more than once again: {self:?}");
+        assert!(self.total() >= at_least, "what there was lay idle: {} of {at_least} served", self.total());
+        assert!(*least * 2 >= *most, "someone was served at another's cost: {least} and {most}");
+    }
+}
+
+/// Who brings batches: a number of runners, some requests each at a time, with batch IDs or without.
+#[derive(Clone, Copy)]
+struct Clients {
+    runners: usize,
+    requests_each: usize,
+    with_ids: bool,
+}
+
+/// Lets every client bring one batch after the other, each until it is served, as obediently as it is told.
+async fn simulate<F>(clients: Clients, duration: Duration, request: impl Fn(Caller) -> F + Copy + Send + 'static) -> Outcome
+where
+    F: Future<Output = Result<(), Refusal>> + Send,
+{
+    let end = Instant::now() + duration;
+    let tasks: Vec<_> = (0..clients.runners * clients.requests_each)
+        .map(|i| {
+            let runner = RunnerId::new(&format!("r{}", i % clients.runners)).unwrap();
+            tokio::spawn(async move {
+                let mut random = fastrand::Rng::with_seed(i as u64);
+                let (mut served, mut refusals, mut most, mut batch) = (0, 0, 0, (i as u128) << 64);
+                sleep(Duration::from_millis(random.u64(..3_000))).await;
+                while Instant::now() < end {
+                    batch += 1;
+                    let caller =
+                        Caller { runner: runner.clone(), batch: clients.with_ids.then(|| BatchId::from_u128(batch)) };
+                    let mut refused = 0;
+                    while let Err(refusal) = request(caller.clone()).await {
+                        refused += 1;
+                        sleep(told(refusal).mul_f64(1.0 + random.f64() / 10.0)).await;
+                    }
+                    (served, refusals, most) = (served + 1, refusals + refused, most.max(refused));
+                }
+                (served, refusals, most)
+            })
+        })
+        .collect();
+    let mut outcome = Outcome::default();
+    for task in tasks {
+        let (served, refusals, most) = task.await.unwrap();
+        outcome.served.push(served);
+        outcome.refusals += refusals;
+        outcome.most_refusals = outcome.most_refusals.max(most);
+    }
+    outcome
+}
+
+/// What a client reads: whole seconds.
+fn told(refusal: Refusal) -> Duration {
+    let response = refusal.into_response();
+    Duration::from_secs(response.headers()[RETRY_AFTER].to_str().unwrap().parse().unwrap())
+}
+
+fn leak<T>(value: T) -> &'static T {
+    Box::leak(Box::new(value))
+}
+
+fn rate(per_second: u64, burst: u64) -> Option<Rate> {
+    Some(Rate { per_second: per_second.try_into().unwrap(), burst: burst.try_into().unwrap() })
+}
+
+async fn places(clients: Clients) -> Outcome {
+    let tenant = leak(Allowance::new(TenantLimits::default()));
+    let outcome = simulate(clients, 1_800 * SECOND, move |caller| async move {
+        let _permit = tenant.sender(caller)?.permit().await?;
+        sleep(SECOND).await;
+        Ok(())
+    });
+    let outcome = outcome.await;
+    assert_eq!((tenant.in_flight(), tenant.waiting()), (0, 0));
+    outcome
+}
+
+#[tokio::test(start_paused = true)]
+async fn retry_after_leads_to_a_place_at_the_stores() {
+    places(Clients { runners: 200, requests_each: 1, with_ids: true }).await.check(7_000);
+    places(Clients { runners: 200, requests_each: 1, with_ids: false }).await.check(7_000);
+    // More than may wait, so that most are refused at once.
+    places(Clients { runners: 600, requests_each: 1, with_ids: true }).await.check(7_000);
+    places(Clients { runners: 10, requests_each: 20, with_ids: true }).await.check(7_000);
+}
+
+async fn rates(clients: Clients, limits: TenantLimits) -> Outcome {
+    let tenant = leak(Allowance::new(limits));
+    simulate(clients, 1_800 * SECOND, move |caller| async move {
+        let bytes = caller.batch.map_or(1_000, |batch| 500 + u64::from(batch.to_string().as_bytes()[25]) * 10);
+        tenant.sender(caller)?.admit(bytes)
+    })
+    .await
+}
+
+#[tokio::test(start_paused = true)]
+async fn retry_after_leads_to_ones_share_of_a_rate() {
+    let mut limits = TenantLimits::default();
+    limits.rates.requests = rate(10, 10);
+    rates(Clients { runners: 200, requests_each: 1, with_ids: true }, limits).await.check(17_000);
+    rates(Clients { runners: 200, requests_each: 1, with_ids: false }, limits).await.check(17_000);
+    rates(Clients { runners: 10, requests_each: 20, with_ids: true }, limits).await.check(17_000);
+    let mut limits = TenantLimits::default();
+    limits.rates.bytes = rate(10_000, 20_000);
+    rates(Clients { runners: 200, requests_each: 1, with_ids: true }, limits).await.check(10_000);
+    let mut limits = TenantLimits::default();
+    limits.runner.rates.requests = rate(1, 1);
+    rates(Clients { runners: 10, requests_each: 10, with_ids: true }, limits).await.check(17_000);
+}
+
+#[tokio::test(start_paused = true)]
+async fn retry_after_leads_to_memory() {
+    let limits = BudgetLimits { total_bytes: 256, per_runner_bytes: 128, max_waiting: 32, max_wait: 10 * SECOND };
+    let budget = leak(BodyBudget::new(limits));
+    let tenant = leak(Allowance::new(TenantLimits { max_waiting: 32, ..TenantLimits::default() }));
+    let clients = Clients { runners: 150, requests_each: 1, with_ids: true };
+    let outcome = simulate(clients, 1_800 * SECOND, move |caller| async move {
+        let bytes = caller.batch.map_or(32, |batch| u64::from(batch.to_string().as_bytes()[25]) / 2);
+        let _memory = budget.reserve(&tenant.sender(caller)?, bytes).await?;
+        sleep(2 * SECOND).await;
+        Ok(())
+    });
+    outcome.await.check(5_000);
+    assert_eq!(budget.reserved_bytes(), 0);
+}
+
+/// Lesson 24: clients that were all refused in one moment do not all come back in another.
+#[tokio::test(start_paused = true)]
+async fn those_who_are_refused_together_are_told_different_times() {
+    let mut limits = TenantLimits::default();
+    limits.rates.requests = rate(10, 1);
+    let tenant = Arc::new(Allowance::new(limits));
+    let mut told_at = std::collections::HashMap::<_, u32>::new();
+    for i in 0..200 {
+        let caller = Caller { runner: RunnerId::new(&format!("r{i}")).unwrap(), batch: None };
+        if let Err(refusal) = tenant.sender(caller).unwrap().admit(0) {
+            *told_at.entry(told(refusal)).or_default() += 1;
+        }
+    }
+    assert!(told_at.len() >= 20 && told_at.values().all(|n| *n <= 10), "{told_at:?}");
+}
