@@ -19,7 +19,7 @@ use std::time::{Duration, SystemTime};
 
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair, KeyUsagePurpose,
-    PKCS_ECDSA_P256_SHA256, PKCS_ECDSA_P384_SHA384, PKCS_ED25519, PKCS_RSA_SHA256, SanType,
+    PKCS_ECDSA_P256_SHA256, PKCS_ECDSA_P384_SHA384, PKCS_RSA_SHA256, SanType,
 };
 use telemetry_proto::SystemClock;
 
@@ -278,11 +278,11 @@ fn cluster() -> ClusterName {
 }
 
 fn generate(key: TestKey) -> KeyPair {
-    KeyPair::generate_for(match key {
-        TestKey::Ed25519 => &PKCS_ED25519,
+    let algorithm = match key {
+        TestKey::Ed25519 => return params::ed25519().expect("a key is generated"),
         TestKey::P256 => &PKCS_ECDSA_P256_SHA256,
         TestKey::P384 => &PKCS_ECDSA_P384_SHA384,
         TestKey::Rsa2048 => &PKCS_RSA_SHA256,
-    })
-    .expect("a key is generated")
+    };
+    KeyPair::generate_for(algorithm).expect("a key is generated")
 }

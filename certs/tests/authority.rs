@@ -8,6 +8,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, KeyPair, KeyUsagePurpose, SanType};
+use rustls_pki_types::PrivatePkcs8KeyDer;
+use rustls_pki_types::pem::PemObject as _;
 use telemetry_certs::testing::{self, Hierarchy};
 use telemetry_certs::{
     AUTHORITY_LIFETIME, AuthorityError, BACKDATE, CRL_LIFETIME, CertificateSummary, ClusterAuthority, ClusterName,
@@ -230,6 +232,22 @@ fn keys_are_in_no_debug_output() {
     for key in [authority.key_pem(), issued.key_pem.clone()] {
         let secret = key.lines().nth(1).unwrap();
         assert!(!shown.contains(secret) && !shown.contains("PRIVATE KEY"), "{shown}");
+    }
+}
+
+/// OpenSSL 3.0, and Python on top of it, can't read version 2.
+#[test]
+fn keys_are_pkcs_8_of_version_1() {
+    for kind in [KeyKind::Ed25519, KeyKind::P256] {
+        let authority = ClusterAuthority::create(&prod(), kind).unwrap();
+        let request = RunnerRequest { key_kind: kind, ..RunnerRequest::new(r7()) };
+        for pem in [authority.key_pem(), authority.issue_runner(&request).unwrap().key_pem] {
+            let key = PrivatePkcs8KeyDer::from_pem_slice(pem.as_bytes()).unwrap();
+            let der = key.secret_pkcs8_der();
+            // SEQUENCE, its length in one byte or in as many as that byte says, INTEGER 0.
+            let header = if der[1] < 0x80 { 2 } else { 2 + usize::from(der[1] & 0x7f) };
+            assert_eq!(der[header..header + 3], [0x02, 0x01, 0x00], "{kind:?}");
+        }
     }
 }
 

@@ -2,11 +2,12 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use aws_lc_rs::signature::Ed25519KeyPair;
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa, KeyPair, KeyUsagePurpose,
     PKCS_ECDSA_P256_SHA256, PKCS_ED25519, SanType, SerialNumber,
 };
-use rustls_pki_types::DnsName;
+use rustls_pki_types::{DnsName, PrivatePkcs8KeyDer};
 use telemetry_proto::RunnerId;
 use time::OffsetDateTime;
 
@@ -117,11 +118,17 @@ pub(crate) fn uri(uri: String) -> Result<SanType, AuthorityError> {
 }
 
 pub(crate) fn generate(kind: KeyKind) -> Result<KeyPair, AuthorityError> {
-    let algorithm = match kind {
-        KeyKind::Ed25519 => &PKCS_ED25519,
-        KeyKind::P256 => &PKCS_ECDSA_P256_SHA256,
-    };
-    Ok(KeyPair::generate_for(algorithm)?)
+    match kind {
+        KeyKind::Ed25519 => ed25519(),
+        KeyKind::P256 => Ok(KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?),
+    }
+}
+
+/// In version 1 of PKCS #8, without the public key: OpenSSL 3.0 and what stands on it can't read version 2, which is what
+/// rcgen would write.
+pub(crate) fn ed25519() -> Result<KeyPair, AuthorityError> {
+    let key = Ed25519KeyPair::generate().and_then(|pair| pair.to_pkcs8v1()).map_err(|_| AuthorityError::Random)?;
+    Ok(KeyPair::from_pkcs8_der_and_sign_algo(&PrivatePkcs8KeyDer::from(key.as_ref()), &PKCS_ED25519)?)
 }
 
 /// The serial number of a certificate that someone else named in hex.
