@@ -24,6 +24,7 @@ use http::{Request, Response};
 use http_body::Body;
 use quinn::crypto::rustls::QuicServerConfig;
 use quinn::{Endpoint, EndpointConfig, TokioRuntime, VarInt};
+use quinn_proto::HashedConnectionIdGenerator;
 use telemetry_h3::{Code, transport, udp};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -212,10 +213,16 @@ fn server_config(config: &ListenerConfig, tls: Arc<rustls::ServerConfig>) -> Res
 }
 
 fn endpoint_config(config: &ListenerConfig) -> EndpointConfig {
-    match &config.reset_key {
-        Some(key) => EndpointConfig::new(Arc::new(hmac::Key::new(hmac::HMAC_SHA256, key))),
-        None => EndpointConfig::default(),
-    }
+    let Some(key) = &config.reset_key else { return EndpointConfig::default() };
+    let key = hmac::Key::new(hmac::HMAC_SHA256, key);
+    // quinn answers only to connection IDs that it may have given out, which it tells by another key; with a new one after
+    // a restart, it would meet every old connection with silence.
+    let mut id_key = [0; size_of::<u64>()];
+    id_key.copy_from_slice(&hmac::sign(&key, b"connection IDs").as_ref()[..size_of::<u64>()]);
+    let id_key = u64::from_le_bytes(id_key);
+    let mut endpoint = EndpointConfig::new(Arc::new(key));
+    endpoint.cid_generator(move || Box::new(HashedConnectionIdGenerator::from_key(id_key)));
+    endpoint
 }
 
 /// HTTP/3 error codes fit a QUIC variable-length integer.
