@@ -12,6 +12,10 @@ pub enum Program {
     VictoriaLogs,
     /// The relay.
     Relay,
+    /// The client and server on quic-go.
+    PeerGo,
+    /// Python with aioquic, for the client and server on that.
+    PeerPython,
 }
 
 /// The program is nowhere.
@@ -34,13 +38,15 @@ pub enum NotFound {
 }
 
 impl Program {
-    /// The program's file name.
+    /// The program's file name, below its folder if it comes with one.
     #[must_use]
     pub const fn file_name(self) -> &'static str {
         match self {
             Self::VictoriaMetrics => "victoria-metrics",
             Self::VictoriaLogs => "victoria-logs",
             Self::Relay => "telemetry-relay",
+            Self::PeerGo => "peer-go",
+            Self::PeerPython => "peer-python/bin/python",
         }
     }
 
@@ -51,6 +57,8 @@ impl Program {
             Self::VictoriaMetrics => "TELEMETRY_VICTORIA_METRICS",
             Self::VictoriaLogs => "TELEMETRY_VICTORIA_LOGS",
             Self::Relay => "TELEMETRY_RELAY",
+            Self::PeerGo => "TELEMETRY_PEER_GO",
+            Self::PeerPython => "TELEMETRY_PEER_PYTHON",
         }
     }
 
@@ -72,12 +80,12 @@ impl Program {
     }
 }
 
-/// `target/PROFILE` and `target/stores`, seen from `target/PROFILE/program` or `target/PROFILE/deps/program`: wherever
+/// `target/PROFILE`, `target/stores` and `target/peers`, seen from `target/PROFILE/program` or `target/PROFILE/deps/program`: wherever
 /// cargo's target folder is.
 fn built() -> impl Iterator<Item = PathBuf> {
     let program = env::current_exe().unwrap_or_default();
     let above: Vec<PathBuf> = program.ancestors().skip(1).take(3).map(PathBuf::from).collect();
-    above.into_iter().flat_map(|folder| [folder.join("stores"), folder])
+    above.into_iter().flat_map(|folder| [folder.join("stores"), folder.join("peers"), folder])
 }
 
 fn on_path() -> impl Iterator<Item = PathBuf> {

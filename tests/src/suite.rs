@@ -54,9 +54,9 @@ impl Suite {
 
     /// Adds a test.
     #[must_use]
-    pub fn test<T>(mut self, name: &str, needs: &'static [Program], test: fn() -> T) -> Self
+    pub fn test<T>(mut self, name: &str, needs: &'static [Program], test: impl FnOnce() -> T + Send + 'static) -> Self
     where
-        T: Future<Output = TestResult> + 'static,
+        T: Future<Output = TestResult>,
     {
         self.trials.push(Trial::ignorable_test(name, move || {
             if let Err(reason) = available(needs) {

@@ -14,6 +14,7 @@ use super::RigError;
 #[derive(Debug)]
 pub struct Cluster {
     authority: ClusterAuthority,
+    root_pem: String,
     coordinator: Issued,
     roots: Roots,
 }
@@ -26,11 +27,20 @@ impl Cluster {
     pub fn new(name: &str) -> Result<Self, RigError> {
         let name = ClusterName::new(name).map_err(|error| RigError::Setup(error.to_string()))?;
         let authority = ClusterAuthority::create(&name, KeyKind::Ed25519)?;
+        let root_pem = authority.certificate_pem();
+        Self::of(authority, &root_pem)
+    }
+
+    /// The cluster of an authority, which may stand below the root that is trusted. Its coordinator is `localhost`.
+    ///
+    /// # Errors
+    /// The certificates can't be made.
+    pub fn of(authority: ClusterAuthority, root_pem: &str) -> Result<Self, RigError> {
         let mut request = CoordinatorRequest::new(["localhost"]);
         request.ip_addresses = vec![IpAddr::V4(Ipv4Addr::LOCALHOST)];
         let coordinator = authority.issue_coordinator(&request)?;
-        let roots = Roots::from_pem(authority.certificate_pem().as_bytes())?;
-        Ok(Self { authority, coordinator, roots })
+        let roots = Roots::from_pem(root_pem.as_bytes())?;
+        Ok(Self { authority, root_pem: root_pem.to_owned(), coordinator, roots })
     }
 
     /// The authority, to issue what a test needs.
@@ -45,7 +55,13 @@ impl Cluster {
         &self.coordinator
     }
 
-    /// Who is trusted: the authority alone.
+    /// The root that is trusted, as PEM.
+    #[must_use]
+    pub fn root_pem(&self) -> &str {
+        &self.root_pem
+    }
+
+    /// Who is trusted: the root alone.
     #[must_use]
     pub const fn roots(&self) -> &Roots {
         &self.roots

@@ -90,6 +90,7 @@ pub enum RigError {
 /// Says what a rig is made of.
 #[must_use]
 pub struct RigBuilder {
+    cluster: Option<Cluster>,
     stores: StoreKind,
     runners: usize,
     binding: RunnerBinding,
@@ -117,6 +118,7 @@ impl Rig {
     /// A cluster with built-in stores and one runner, unless told otherwise.
     pub fn builder() -> RigBuilder {
         RigBuilder {
+            cluster: None,
             stores: StoreKind::default(),
             runners: 1,
             binding: RunnerBinding::default(),
@@ -249,6 +251,12 @@ impl Rig {
 }
 
 impl RigBuilder {
+    /// With these identities instead of new ones.
+    pub fn cluster(mut self, cluster: Cluster) -> Self {
+        self.cluster = Some(cluster);
+        self
+    }
+
     /// With these stores.
     pub const fn stores(mut self, stores: StoreKind) -> Self {
         self.stores = stores;
@@ -304,7 +312,7 @@ impl RigBuilder {
     /// What does not work.
     pub async fn start(self) -> Result<Rig, RigError> {
         let setup = |error: &dyn std::fmt::Display| RigError::Setup(error.to_string());
-        let cluster = Cluster::new("rig")?;
+        let cluster = self.cluster.map_or_else(|| Cluster::new("rig"), Ok)?;
         let clock = self.clock;
         let removed = Arc::new(RemovedRunners::default());
 

@@ -18,6 +18,7 @@ use crate::raw::RawClient;
 #[derive(Debug)]
 pub struct RelayProgram {
     process: Process,
+    log: PathBuf,
     address: SocketAddr,
     roots: Roots,
     probe: Credentials,
@@ -41,10 +42,10 @@ impl RelayProgram {
         let folder = tempfile::Builder::new().prefix("telemetry-relay-").tempdir()?;
         let config = write_files(folder.path(), address, &parts)?;
         let log = folder.path().join("log.txt");
-        let process = Process::new(program, vec!["serve".into(), "--config".into(), config.into()], log);
+        let process = Process::new(program, vec!["serve".into(), "--config".into(), config.into()], log.clone());
         let probe = RunnerId::new("probe").map_err(|error| RigError::Setup(error.to_string()))?;
         let probe = parts.cluster.issue_runner(&probe)?;
-        let relay = Self { process, address, roots: parts.cluster.roots().clone(), probe, _folder: folder };
+        let relay = Self { process, log, address, roots: parts.cluster.roots().clone(), probe, _folder: folder };
         relay.restart().await?;
         Ok(relay)
     }
@@ -81,6 +82,14 @@ impl RelayProgram {
         self.process.start(ready).await
     }
 
+    /// Everything that it has logged since its first start.
+    ///
+    /// # Errors
+    /// The file can't be read.
+    pub fn log(&self) -> std::io::Result<String> {
+        fs::read_to_string(&self.log)
+    }
+
     /// What it holds now.
     ///
     /// # Errors
@@ -93,11 +102,10 @@ impl RelayProgram {
 fn write_files(folder: &Path, address: SocketAddr, parts: &Parts<'_>) -> Result<PathBuf, RigError> {
     let signing_key = parts.signing.to_pem().map_err(|error| RigError::Setup(error.to_string()))?;
     let coordinator = parts.cluster.coordinator();
-    let ca = parts.cluster.authority().certificate_pem();
     for (name, text) in [
         ("coordinator.pem", coordinator.chain_pem.as_str()),
         ("coordinator.key", coordinator.key_pem.as_str()),
-        ("ca.pem", ca.as_str()),
+        ("ca.pem", parts.cluster.root_pem()),
         ("signing.key", signing_key.as_str()),
     ] {
         fs::write(folder.join(name), text)?;
