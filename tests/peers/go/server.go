@@ -69,6 +69,11 @@ func server(args []string) error {
 	route("/_telemetry/metrics", "/api/v1/import/prometheus", metrics, "text/plain")
 	route("/_telemetry/logs", "/insert/jsonline", logs, "application/x-ndjson")
 
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		out.write(seen{Path: r.URL.Path, Headers: r.Header.Clone(), Status: http.StatusNotFound})
+		http.NotFound(w, r)
+	})
+
 	address, err := net.ResolveUDPAddr("udp", side.address)
 	if err != nil {
 		return err

@@ -1,7 +1,8 @@
-//! Other people's clients against our relay: what quic-go and aioquic send is delivered, what is refused they see as such,
-//! and who they are is known whatever their certificates look like.
+//! Other people's clients against our relay, and our client against other people's servers: what quic-go and aioquic send is
+//! delivered, what is refused they see as such, and who they are is known whatever their certificates look like.
 
 mod clients;
+mod servers;
 mod shapes;
 
 use std::process::ExitCode;
@@ -17,6 +18,7 @@ fn main() -> ExitCode {
     for stack in STACKS {
         suite = clients::add(suite, stack);
         suite = shapes::add(suite, stack);
+        suite = servers::add(suite, stack);
     }
     suite.run()
 }
