@@ -23,7 +23,8 @@ const MIN_SPAN_BYTES: usize = 30;
 pub struct TraceLimits {
     /// The body after decompression, in bytes. Default 32 MiB; VictoriaTraces takes 64 MiB.
     pub max_body_bytes: usize,
-    /// Spans, and resources that they come from. Default 65,536: far above the 512 of a runner and the 8,192 of an OpenTelemetry collector.
+    /// Spans, and resources that they come from. Default 65,536: far above the 512 of a runner and the 8,192 of an
+    /// OpenTelemetry collector.
     pub max_spans: usize,
     /// Attributes of one span, and of one resource. Default 256: twice what an OpenTelemetry SDK records.
     pub max_attributes: usize,

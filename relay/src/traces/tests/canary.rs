@@ -11,7 +11,7 @@ use crate::traces::KeyClass;
 fn canary_body(canaries: &mut Canaries) -> Vec<u8> {
     let body = canary_request(canaries).encode_to_vec();
     let mut messages = 0;
-    edit(&body, &REQUEST, &mut |mut fields| {
+    edit(&body, &REQUEST, &mut |_, mut fields| {
         messages += 1;
         let canary = canaries.put(&format!("unknown-field-of-message-{messages}"));
         fields.push(RawField::len_delimited(999, canary.as_bytes()));

@@ -1,4 +1,5 @@
-//! The same request in other bytes: fields in another order, twice, split in two, or with unknown ones between.
+//! Bytes that an encoder would not write, but a decoder takes: fields in another order, twice, with another value, or
+//! with unknown ones between.
 
 use proptest::prelude::RngExt;
 use proptest::test_runner::TestRng;
@@ -8,20 +9,22 @@ use prost::encoding::{DecodeContext, WireType, decode_key, encode_key, encode_va
 /// Which fields of a message are messages.
 pub(super) struct Tree(&'static [(u32, &'static Tree)]);
 
-const LEAF: Tree = Tree(&[]);
-static ANY_VALUE: Tree = Tree(&[(5, &Tree(&[(1, &LEAF)])), (6, &Tree(&[(1, &LEAF)]))]);
+static LEAF: Tree = Tree(&[]);
+static STATUS: Tree = Tree(&[]);
+static LIST: Tree = Tree(&[(1, &LEAF)]);
+static ANY_VALUE: Tree = Tree(&[(5, &LIST), (6, &LIST)]);
 static KEY_VALUE: Tree = Tree(&[(2, &ANY_VALUE)]);
 static RESOURCE: Tree = Tree(&[(1, &KEY_VALUE), (3, &LEAF)]);
 static SCOPE: Tree = Tree(&[(3, &KEY_VALUE)]);
 static EVENT: Tree = Tree(&[(3, &KEY_VALUE)]);
 static LINK: Tree = Tree(&[(4, &KEY_VALUE)]);
-static SPAN: Tree = Tree(&[(9, &KEY_VALUE), (11, &EVENT), (13, &LINK), (15, &LEAF)]);
+static SPAN: Tree = Tree(&[(9, &KEY_VALUE), (11, &EVENT), (13, &LINK), (15, &STATUS)]);
 static SCOPE_SPANS: Tree = Tree(&[(1, &SCOPE), (2, &SPAN)]);
 static RESOURCE_SPANS: Tree = Tree(&[(1, &RESOURCE), (2, &SCOPE_SPANS)]);
 pub(super) static REQUEST: Tree = Tree(&[(1, &RESOURCE_SPANS)]);
 
-/// What is done to every message of a tree: it gets its fields, key and content.
-type Edit<'e> = dyn FnMut(Vec<RawField>) -> Vec<RawField> + 'e;
+/// What is done to every message of a tree: it gets the kind of message and its fields.
+type Edit<'e> = dyn FnMut(&'static Tree, Vec<RawField>) -> Vec<RawField> + 'e;
 
 #[derive(Clone)]
 pub(super) struct RawField {
@@ -49,7 +52,7 @@ impl RawField {
 }
 
 /// Edits every message of a valid body, innermost first.
-pub(super) fn edit(message: &[u8], tree: &Tree, edit_fields: &mut Edit<'_>) -> Vec<u8> {
+pub(super) fn edit(message: &[u8], tree: &'static Tree, edit_fields: &mut Edit<'_>) -> Vec<u8> {
     let mut fields = fields_of(message);
     for field in &mut fields {
         let embedded = tree.0.iter().find(|(number, _)| *number == field.number);
@@ -57,7 +60,7 @@ pub(super) fn edit(message: &[u8], tree: &Tree, edit_fields: &mut Edit<'_>) -> V
             *field = RawField::len_delimited(field.number, &edit(content, tree, edit_fields));
         }
     }
-    encode(&edit_fields(fields))
+    encode(&edit_fields(tree, fields))
 }
 
 /// Edits the contents of the length-delimited fields of a message. `None` if it is no message.
@@ -71,9 +74,10 @@ pub(super) fn edit_contents(message: &[u8], edit: &mut dyn FnMut(&[u8]) -> Optio
     Some(encode(&fields))
 }
 
-/// Shuffles and doubles fields, splits messages, and puts unknown fields between.
+/// Shuffles and doubles fields, adds some of another message of the same kind, and puts unknown ones between.
 pub(super) fn scramble(message: &[u8], rng: &mut TestRng) -> Vec<u8> {
-    edit(message, &REQUEST, &mut |fields| {
+    let mut others: Vec<(&'static Tree, RawField)> = Vec::new();
+    edit(message, &REQUEST, &mut |kind, fields| {
         let mut scrambled: Vec<RawField> = Vec::new();
         for field in fields {
             if rng.random_ratio(1, 10) {
@@ -82,7 +86,12 @@ pub(super) fn scramble(message: &[u8], rng: &mut TestRng) -> Vec<u8> {
             if rng.random_ratio(1, 20) {
                 scrambled.push(RawField { number: 1_000, wire_type: WireType::Varint, rest: vec![7] });
             }
+            others.push((kind, field.clone()));
             scrambled.push(field);
+        }
+        let alike: Vec<_> = others.iter().filter(|(other, _)| std::ptr::eq(*other, kind)).collect();
+        if rng.random_ratio(1, 5) && !alike.is_empty() {
+            scrambled.push(alike[rng.random_range(0..alike.len())].1.clone());
         }
         if rng.random_ratio(1, 3) {
             for at in (1..scrambled.len()).rev() {
