@@ -47,8 +47,8 @@ pub struct Rewritten {
 /// Rewrites a body of spans, so that it is filed under `runner` and holds nothing that `rules` do not allow. [The
 /// table](super) says what becomes of each position.
 ///
-/// It takes one allocation, of [`TraceLimits::max_rewritten_bytes`] at most, and a few milliseconds for a megabyte: a
-/// large body does not belong on a thread that others wait for.
+/// It takes one allocation, of [`TraceLimits::max_rewritten_bytes`] at most. A megabyte takes one to two milliseconds, and
+/// some ten if its sender means harm: a large body does not belong on a thread that others wait for.
 ///
 /// # Errors
 /// The first thing that is wrong with the body. Nothing of it may be passed on then.
