@@ -80,7 +80,7 @@ impl RelayBuilder {
     #[must_use]
     pub fn stores(&self) -> Stores {
         Signal::ALL.into_iter().fold(Stores::default(), |stores, signal| match &self.backends[signal as usize] {
-            Some(settings) => stores.with(signal, settings),
+            Some(settings) => stores.with(signal, settings.cluster),
             None => stores,
         })
     }

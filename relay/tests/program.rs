@@ -125,6 +125,47 @@ fn lesson_2_what_would_be_ignored_is_refused() {
 }
 
 #[test]
+fn every_fault_of_the_tenants_is_named_in_one_message() {
+    let dir = cluster();
+    let config = format!(
+        r#"default_tenant = "nobody"
+        {GOOD}
+        cluster = true
+        [[tenants]]
+        name = "acme"
+        account_from = {{ namespace = "acme", uid = "1" }}
+        match = [{{ runner = "edge-*" }}]
+        [[tenants]]
+        name = "acme"
+        account_from = {{ namespace = "acme", uid = "1" }}
+        match = [{{ runner = "edge-7" }}]
+        [[tenants]]
+        name = "late"
+        account = "4294967296"
+        [[tenants]]
+        name = "idle"
+        match = [{{ token_organization = "idle" }}]
+        signals = ["traces"]
+        limits = {{ in_flight = 0 }}
+        "#
+    );
+    let (code, message) = refusal(dir.path(), &config);
+    assert_eq!(code, Some(78), "{message}");
+    for expected in [
+        "7 faults",
+        "stores.logs.cluster: is for metrics only",
+        "tenants.late.account: expected ACCOUNT or ACCOUNT:PROJECT",
+        "tenants.acme: two tenants have this name",
+        "tenants.acme: rule 1 (runner = \"edge-7\") can never match: rule 1 of tenant acme comes first",
+        "tenants.acme: tenants acme and acme have the same account",
+        "tenants.idle: it writes traces, but there is no store for traces",
+        "tenants.idle.limits.in_flight: in_flight is zero",
+    ] {
+        assert!(message.contains(expected), "{expected:?} is not in:\n{message}");
+    }
+}
+
+#[test]
 fn a_cut_in_each_file_names_the_file() {
     let dir = cluster();
     for file in ["coordinator.pem", "coordinator-key.pem", "ca.pem", "token-signing-key.pem"] {

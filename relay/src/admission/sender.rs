@@ -168,4 +168,49 @@ mod tests {
         assert!(waiter.await.unwrap().is_ok());
         assert_eq!(wide.in_flight(), 2);
     }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_crowded_tenant_costs_another_nothing() {
+        let (a, b) = (allowance(4, 256), allowance(4, 256));
+        let mut held = Vec::new();
+        for _ in 0..4 {
+            held.push(sender(&a, "a").permit().await.unwrap());
+        }
+        let crowd: Vec<_> = (0..50).map(|_| ask(&a, "a")).collect();
+        let _of_b = sender(&b, "b").permit().await.unwrap();
+        tokio::task::yield_now().await;
+        assert_eq!((a.in_flight(), a.waiting(), b.in_flight(), b.waiting()), (4, 50, 1, 0));
+        let before = Instant::now();
+        let served = sender(&b, "b").permit().await;
+        assert!(served.is_ok() && before.elapsed() == Duration::ZERO, "B is served within its own cap at once");
+        crowd.into_iter().for_each(|waiter| waiter.abort());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_comes_first_is_served_first_and_who_goes_away_leaves_no_gap() {
+        let allowance = allowance(1, 256);
+        let held = sender(&allowance, "a").permit().await.unwrap();
+        let order = Arc::new(parking_lot::Mutex::new(Vec::new()));
+        let mut waiters = Vec::new();
+        for i in 0..20 {
+            let (allowance, order) = (Arc::clone(&allowance), Arc::clone(&order));
+            waiters.push(tokio::spawn(async move {
+                let _permit = sender(&allowance, &format!("r{}", i % 7)).permit().await.unwrap();
+                order.lock().push(i);
+            }));
+            tokio::task::yield_now().await;
+        }
+        for gone in [0, 7, 8, 19] {
+            waiters[gone].abort();
+        }
+        tokio::task::yield_now().await;
+        assert_eq!(allowance.waiting(), 16);
+        drop(held);
+        for waiter in waiters {
+            let _ = waiter.await;
+        }
+        let expected: Vec<_> = (0..20).filter(|i| ![0, 7, 8, 19].contains(i)).collect();
+        assert_eq!(*order.lock(), expected);
+        assert_eq!((allowance.in_flight(), allowance.waiting()), (0, 0));
+    }
 }

@@ -48,7 +48,11 @@ struct Clients {
 }
 
 /// Lets every client bring one batch after the other, each until it is served, as obediently as it is told.
-async fn simulate<F>(clients: Clients, duration: Duration, request: impl Fn(Caller) -> F + Copy + Send + 'static) -> Outcome
+async fn simulate<F>(
+    clients: Clients,
+    duration: Duration,
+    request: impl Fn(Caller) -> F + Copy + Send + 'static,
+) -> Outcome
 where
     F: Future<Output = Result<(), Refusal>> + Send,
 {

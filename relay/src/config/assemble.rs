@@ -9,14 +9,11 @@ use telemetry_proto::claims::Expectations;
 use telemetry_proto::{Clock, Signal, SystemClock, limits};
 
 use super::reset_key;
-use super::{
-    AdminSection, ConfigFaults, ConfigFile, IssuerSection, LimitsSection, ListenerSection, StoreSection, TlsSection,
-};
+use super::tenants::tenants;
+use super::{AdminSection, ConfigFaults, ConfigFile, IssuerSection, ListenerSection, StoreSection, TlsSection};
 use crate::admin::{AdminConfig, CertificateStatus};
-use crate::admission::{BudgetLimits, TenantLimits};
 use crate::forward::{BackendSettings, StoreAddress};
 use crate::gate::{JwtVerifier, KeySet, MAX_JWKS_BYTES, PublicKey, RemovedRunners, RunnerRegistry};
-use crate::intake::BodyLimits;
 use crate::issuer::{Issuer, IssuerConfig, KeyRing, SigningKey};
 use crate::listener::ListenerConfig;
 use crate::traces::TracesSettings;
@@ -57,16 +54,17 @@ pub(super) fn assemble(file: &ConfigFile, base: &Path) -> Result<Assembled, Conf
     if let Some(admin) = &file.admin {
         check_admin(admin, &mut faults);
     }
-    check_limits(&file.limits, &mut faults);
+    file.limits.check(&mut faults);
+    let tenants = tenants(file, &mut faults);
     check_tokens(file, &mut faults);
     let assembled = (|| {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let verifier = JwtVerifier::new(keys?, expectations(file), clock);
         let mut builder = RelayBuilder::new(Arc::new(verifier))
             .registry(registry?)
-            .tenant_limits(tenant_limits(&file.limits))
-            .budget_limits(budget_limits(&file.limits))
-            .body_limits(body_limits(&file.limits))
+            .tenants(tenants?)
+            .budget_limits(file.limits.budget())
+            .body_limits(file.limits.body())
             .traces(traces)
             .allow_unknown_length(file.limits.allow_unknown_length);
         let (tls, certificate) = tls?;
@@ -242,10 +240,17 @@ fn store(signal: Signal, section: &StoreSection, faults: &mut ConfigFaults) -> O
     );
     let at = format!("stores.{signal}.timeout_seconds");
     faults.require(section.timeout_seconds > 0, &at, "is zero, so every batch would time out", "leave it out for 30");
+    faults.require(
+        !section.cluster || signal == Signal::Metrics,
+        &format!("stores.{signal}.cluster"),
+        "is for metrics only: other stores take the account from headers, as a cluster or not",
+        "remove it",
+    );
     let mut settings = BackendSettings::new(address);
     settings.attribution = section.attribution;
     settings.stream_fields = section.stream_fields.clone();
     settings.zstd = section.zstd;
+    settings.cluster = section.cluster;
     settings.timeout = Duration::from_secs(section.timeout_seconds);
     Some(settings)
 }
@@ -260,19 +265,6 @@ fn traces(file: &ConfigFile, faults: &mut ConfigFaults) -> TracesSettings {
     let settings = file.traces.clone().unwrap_or_default();
     faults.take("[traces]", "", settings.check());
     settings
-}
-
-fn check_limits(section: &LimitsSection, faults: &mut ConfigFaults) {
-    let largest = limits::MAX_BODY_BYTES;
-    for (key, value, least, why) in [
-        ("max_decoded_bytes", section.max_decoded_bytes, largest, "a body of 32 MiB must be allowed to be itself"),
-        ("body_memory_bytes", section.body_memory_bytes, largest, "one body of 32 MiB must fit"),
-        ("body_memory_per_runner_bytes", section.body_memory_per_runner_bytes, largest, "one body of 32 MiB must fit"),
-        ("tenant_in_flight", section.tenant_in_flight as u64, 1, "nothing would ever reach a store"),
-    ] {
-        let problem = format!("is {value}, but {why}");
-        faults.require(value >= least, &format!("limits.{key}"), &problem, &format!("set it to {least} or more"));
-    }
 }
 
 fn check_tokens(file: &ConfigFile, faults: &mut ConfigFaults) {
@@ -300,28 +292,6 @@ fn expectations(file: &ConfigFile) -> Expectations {
     expected.runner_binding = tokens.runner_binding;
     expected.runner_id_claim.clone_from(&tokens.runner_id_claim);
     expected
-}
-
-fn tenant_limits(section: &LimitsSection) -> TenantLimits {
-    TenantLimits {
-        max_in_flight: section.tenant_in_flight,
-        max_waiting: section.tenant_waiting,
-        max_wait: Duration::from_secs(section.wait_seconds),
-        ..TenantLimits::default()
-    }
-}
-
-fn budget_limits(section: &LimitsSection) -> BudgetLimits {
-    BudgetLimits {
-        total_bytes: section.body_memory_bytes,
-        per_runner_bytes: section.body_memory_per_runner_bytes,
-        max_wait: Duration::from_secs(section.wait_seconds),
-        ..BudgetLimits::default()
-    }
-}
-
-fn body_limits(section: &LimitsSection) -> BodyLimits {
-    BodyLimits { max_decoded_bytes: section.max_decoded_bytes, ..BodyLimits::default() }
 }
 
 fn listener(section: &ListenerSection, base: &Path, faults: &mut ConfigFaults) -> Option<ListenerConfig> {

@@ -52,7 +52,7 @@ fn read_value(text: &str) -> Value {
 
 fn set(table: &mut Table, keys: &[String], value: Value) -> Option<()> {
     let (last, sections) = keys.split_last()?;
-    if sections.is_empty() || keys.iter().any(String::is_empty) {
+    if keys.iter().any(String::is_empty) {
         return None;
     }
     let mut table = table;

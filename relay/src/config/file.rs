@@ -8,6 +8,8 @@ use serde::de::DeserializeOwned;
 use telemetry_proto::claims::{RUNNER_ID_CLAIM, RunnerBinding};
 use toml::{Table, Value};
 
+use super::limits::LimitsSection;
+use super::tenants::TenantSection;
 use super::{ConfigFault, ConfigFaults, EnvSource, env};
 use crate::forward::{Attribution, LogStreamFields};
 use crate::traces::TracesSettings;
@@ -33,6 +35,10 @@ pub struct ConfigFile {
     pub traces: Option<TracesSettings>,
     /// `[admin]`; absent where nobody is to look.
     pub admin: Option<AdminSection>,
+    /// `default_tenant`: the name of the tenant of runners that no rule matches; without it they are refused.
+    pub default_tenant: Option<String>,
+    /// `[[tenants]]`
+    pub tenants: Vec<TenantSection>,
 }
 
 /// `[listener]`: where runners connect.
@@ -163,6 +169,10 @@ pub struct StoreSection {
     /// The store reads zstd; VictoriaMetrics 1.79.5 does not and stores garbage. Default false.
     #[serde(default)]
     pub zstd: bool,
+    /// Metrics only: it is a VictoriaMetrics cluster, which takes the tenant's account from the path. Default false. VictoriaLogs
+    /// and VictoriaTraces take it from headers, as a cluster or not.
+    #[serde(default)]
+    pub cluster: bool,
     /// How long the store may take to answer. Default 30.
     #[serde(default = "default_store_timeout_seconds")]
     pub timeout_seconds: u64,
@@ -191,42 +201,6 @@ fn default_admin_address() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], 9464))
 }
 
-/// `[limits]`: what senders may use.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(default)]
-pub struct LimitsSection {
-    /// The largest body after decompression, in bytes. Default 128 MiB.
-    pub max_decoded_bytes: u64,
-    /// Memory for the bodies of all requests, in bytes. Default 256 MiB.
-    pub body_memory_bytes: u64,
-    /// The share of it that one runner may hold, in bytes. Default 128 MiB.
-    pub body_memory_per_runner_bytes: u64,
-    /// Requests at the stores at a time, per tenant. Default 4.
-    pub tenant_in_flight: usize,
-    /// Requests that wait for one of those places. Default 256.
-    pub tenant_waiting: usize,
-    /// How long a request waits for a place or for memory. Default 10.
-    pub wait_seconds: u64,
-    /// Takes writes without `Content-Length`. Default false.
-    pub allow_unknown_length: bool,
-}
-
-impl Default for LimitsSection {
-    fn default() -> Self {
-        let budget = crate::admission::BudgetLimits::default();
-        let tenant = crate::admission::TenantLimits::default();
-        Self {
-            max_decoded_bytes: telemetry_proto::limits::MAX_DECODED_BYTES,
-            body_memory_bytes: budget.total_bytes,
-            body_memory_per_runner_bytes: budget.per_runner_bytes,
-            tenant_in_flight: tenant.max_in_flight,
-            tenant_waiting: tenant.max_waiting,
-            wait_seconds: tenant.max_wait.as_secs(),
-            allow_unknown_length: false,
-        }
-    }
-}
-
 impl ConfigFile {
     /// Reads the text of a file, with the overrides of `env`.
     ///
@@ -247,6 +221,8 @@ impl ConfigFile {
         let limits = section(&mut table, "limits", &mut faults);
         let traces = optional_section(&mut table, "traces", &mut faults);
         let admin = optional_section(&mut table, "admin", &mut faults);
+        let default_tenant = optional_text(&mut table, "default_tenant", &mut faults);
+        let tenants = sections(&mut table, "tenants", &mut faults);
         for key in table.keys() {
             faults.push(unknown_key(key));
         }
@@ -261,6 +237,8 @@ impl ConfigFile {
                 limits: limits?,
                 traces: traces?,
                 admin: admin?,
+                default_tenant: default_tenant?,
+                tenants: tenants?,
             })
         })();
         faults.into_result(file)
@@ -269,7 +247,10 @@ impl ConfigFile {
 
 /// Takes one section out of the table. A section that is not there is an empty one.
 fn section<T: DeserializeOwned>(table: &mut Table, name: &str, faults: &mut ConfigFaults) -> Option<T> {
-    let value = table.remove(name).unwrap_or_else(|| Value::Table(Table::new()));
+    read(table.remove(name).unwrap_or_else(|| Value::Table(Table::new())), name, faults)
+}
+
+fn read<T: DeserializeOwned>(value: Value, name: &str, faults: &mut ConfigFaults) -> Option<T> {
     let mut unknown = Vec::new();
     let result = serde_ignored::deserialize(value, |path| unknown.push(key_path(name, &path.to_string())));
     unknown.iter().for_each(|key| faults.push(unknown_key(key)));
@@ -287,6 +268,34 @@ fn optional_section<T: DeserializeOwned>(
     faults: &mut ConfigFaults,
 ) -> Option<Option<T>> {
     if table.contains_key(name) { section(table, name, faults).map(Some) } else { Some(None) }
+}
+
+/// Takes a list of sections, named in messages by their number from 1.
+fn sections<T: DeserializeOwned>(table: &mut Table, name: &str, faults: &mut ConfigFaults) -> Option<Vec<T>> {
+    match table.remove(name) {
+        None => Some(Vec::new()),
+        Some(Value::Array(values)) => {
+            let numbered = values.into_iter().enumerate();
+            let read: Vec<_> = numbered.map(|(i, value)| read(value, &format!("{name}[{}]", i + 1), faults)).collect();
+            read.into_iter().collect()
+        }
+        Some(_) => {
+            faults.push(ConfigFault::new(name, "is no list", format!("write each as [[{name}]]")));
+            None
+        }
+    }
+}
+
+/// Takes a text. The outer `None` says that it is there and is something else.
+fn optional_text(table: &mut Table, name: &str, faults: &mut ConfigFaults) -> Option<Option<String>> {
+    match table.remove(name) {
+        None => Some(None),
+        Some(Value::String(text)) => Some(Some(text)),
+        Some(_) => {
+            faults.push(ConfigFault::new(name, "is no text", "write it in quotes, before every [section]"));
+            None
+        }
+    }
 }
 
 /// The key as the file has it: an optional section shows as `?` in the path.
@@ -347,6 +356,7 @@ mod tests {
             ("TELEMETRY_RELAY__LIMITS__TENANT_IN_FLIGHT", "7"),
             ("TELEMETRY_RELAY__STORES__METRICS__URL", "http://127.0.0.1:1"),
             ("TELEMETRY_RELAY__TOKENS__PREVIOUS_ISSUERS", "['a', 'b']"),
+            ("TELEMETRY_RELAY__DEFAULT_TENANT", "acme"),
             ("PATH", "/bin"),
         ];
         let file = ConfigFile::parse(GOOD, env).unwrap();
@@ -354,6 +364,7 @@ mod tests {
         assert_eq!(file.limits.tenant_in_flight, 7);
         assert_eq!(file.stores.metrics.unwrap().url, "http://127.0.0.1:1");
         assert_eq!(file.tokens.previous_issuers, ["a", "b"]);
+        assert_eq!(file.default_tenant.as_deref(), Some("acme"));
         let bad = &[("TELEMETRY_RELAY__ADDRESS", "x"), ("TELEMETRY_RELAY__LISTENER__NO", "1")];
         assert_eq!(ConfigFile::parse(GOOD, bad).unwrap_err().as_slice().len(), 2);
     }

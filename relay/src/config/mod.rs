@@ -5,7 +5,9 @@ mod assemble;
 mod env;
 mod fault;
 mod file;
+mod limits;
 mod reset_key;
+mod tenants;
 
 use std::path::Path;
 
@@ -13,9 +15,11 @@ pub use assemble::Assembled;
 pub use env::{EnvSource, ProcessEnv};
 pub use fault::{ConfigFault, ConfigFaults};
 pub use file::{
-    AdminSection, ConfigFile, IssuerSection, LimitsSection, ListenerSection, RunnersSection, StoreSection,
-    StoresSection, TlsSection, TokensSection,
+    AdminSection, ConfigFile, IssuerSection, ListenerSection, RunnersSection, StoreSection, StoresSection, TlsSection,
+    TokensSection,
 };
+pub use limits::{LimitsSection, TenantLimitsSection};
+pub use tenants::{AccountFromSection, RuleSection, TenantSection};
 
 /// Reads the file at `path`, applies the environment, reads every key and certificate, and puts the relay together.
 /// Paths in the file are relative to the file's folder.

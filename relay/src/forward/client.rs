@@ -64,12 +64,6 @@ impl BackendSettings {
             connect_timeout: Duration::from_secs(3),
         }
     }
-
-    /// Whether such a store for `signal` tells tenants apart by their accounts.
-    #[must_use]
-    pub fn needs_account(&self, signal: Signal) -> bool {
-        Form::of(signal, self.cluster) != Form::Label
-    }
 }
 
 /// A batch on its way to its store.

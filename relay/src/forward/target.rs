@@ -98,6 +98,11 @@ impl Form {
     }
 }
 
+/// Whether a store for `signal` tells tenants apart by their accounts.
+pub(crate) const fn needs_account(signal: Signal, cluster: bool) -> bool {
+    !matches!(Form::of(signal, cluster), Form::Label)
+}
+
 impl Target {
     /// The target below `prefix`, the store's own path prefix.
     #[must_use]

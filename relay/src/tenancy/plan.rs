@@ -4,7 +4,7 @@ use telemetry_proto::Signal;
 
 use super::{Rule, TenantName, derived_account};
 use crate::admission::TenantLimits;
-use crate::forward::{Account, BackendSettings};
+use crate::forward::{Account, needs_account};
 
 /// Which tenants there are to be. [`check`](Self::check) says whether that can be.
 #[derive(Debug, Clone, Default)]
@@ -68,11 +68,11 @@ struct Store {
 }
 
 impl Stores {
-    /// With a store for `signal`.
+    /// With a store for `signal`; for metrics, `cluster` says whether it is a cluster.
     #[must_use]
-    pub fn with(mut self, signal: Signal, settings: &BackendSettings) -> Self {
-        let is_cluster = settings.cluster && signal == Signal::Metrics;
-        self.0[signal as usize] = Some(Store { needs_account: settings.needs_account(signal), is_cluster });
+    pub const fn with(mut self, signal: Signal, cluster: bool) -> Self {
+        let is_cluster = cluster && matches!(signal, Signal::Metrics);
+        self.0[signal as usize] = Some(Store { needs_account: needs_account(signal, cluster), is_cluster });
         self
     }
 

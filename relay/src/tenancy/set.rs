@@ -1,11 +1,12 @@
 //! Tenants that can be.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use telemetry_proto::Signal;
 
 use super::{Rule, Stores, TenancyFault, TenancyFaults, TenantName, TenantPlan, TenantSettings};
 use crate::admission::TenantLimits;
+use crate::forward::Account;
 
 /// A plan that was checked, ready to be [published](super::Tenancy::publish).
 #[derive(Debug, Clone)]
@@ -18,6 +19,12 @@ impl TenantSet {
     #[must_use]
     pub fn single(limits: TenantLimits) -> Self {
         Self { plan: TenantPlan { default_limits: limits, ..TenantPlan::default() } }
+    }
+
+    /// The plan.
+    #[must_use]
+    pub const fn plan(&self) -> &TenantPlan {
+        &self.plan
     }
 }
 
@@ -52,9 +59,9 @@ impl TenantPlan {
 /// What was seen of the tenants before the one that is looked at.
 #[derive(Default)]
 struct Checker<'a> {
-    names: HashMap<&'a TenantName, ()>,
+    names: HashSet<&'a TenantName>,
     rules: Vec<SeenRule<'a>>,
-    accounts: HashMap<crate::forward::Account, &'a TenantName>,
+    accounts: HashMap<Account, &'a TenantName>,
 }
 
 struct SeenRule<'a> {
@@ -65,7 +72,7 @@ struct SeenRule<'a> {
 
 impl<'a> Checker<'a> {
     fn check_name(&mut self, tenant: &'a TenantSettings, faults: &mut Vec<TenancyFault>) {
-        if self.names.insert(&tenant.name, ()).is_some() {
+        if !self.names.insert(&tenant.name) {
             faults.push(TenancyFault::DuplicateName { tenant: tenant.name.clone() });
         }
     }
@@ -102,7 +109,7 @@ impl<'a> Checker<'a> {
     }
 
     fn check_default(&self, default: &TenantName, faults: &mut Vec<TenancyFault>) {
-        if !self.names.contains_key(default) {
+        if !self.names.contains(default) {
             faults.push(TenancyFault::UnknownDefault { tenant: default.clone() });
         }
         if let Some(first) = self.rules.iter().find(|seen| seen.rule.covers_everyone()) {
@@ -152,12 +159,9 @@ mod tests {
     use super::super::AccountSource;
     use super::super::rule::tests::rule;
     use super::*;
-    use crate::forward::{BackendSettings, StoreAddress};
 
     fn stores(signals: &[Signal], cluster: bool) -> Stores {
-        let address: StoreAddress = "http://127.0.0.1:1".parse().unwrap();
-        let settings = BackendSettings { cluster, ..BackendSettings::new(address) };
-        signals.iter().fold(Stores::default(), |stores, signal| stores.with(*signal, &settings))
+        signals.iter().fold(Stores::default(), |stores, signal| stores.with(*signal, cluster))
     }
 
     fn tenant(name: &str, account: Option<&str>, rules: &[Rule]) -> TenantSettings {
