@@ -13,6 +13,7 @@ use crate::intake::BodyLimits;
 use crate::issuer::Issuer;
 use crate::metrics::RelayMetrics;
 use crate::once::{Once, OnceLimits};
+use crate::operational::{OperationalSinks, OperationalStream, PointLimits, SinkLimits};
 use crate::refusal_log::RefusalLog;
 use crate::service::{Backends, Relay, RelayService};
 use crate::tenancy::{Stores, Tenancy, TenantSet};
@@ -30,6 +31,8 @@ pub struct RelayBuilder {
     once_limits: OnceLimits,
     body_limits: BodyLimits,
     traces: TracesSettings,
+    operational_sinks: Option<OperationalSinks>,
+    point_limits: PointLimits,
     allow_unknown_length: bool,
     metrics: RelayMetrics,
     clock: Arc<dyn Clock>,
@@ -49,6 +52,8 @@ impl RelayBuilder {
             once_limits: OnceLimits::default(),
             body_limits: BodyLimits::default(),
             traces: TracesSettings::default(),
+            operational_sinks: None,
+            point_limits: PointLimits::default(),
             allow_unknown_length: false,
             metrics: RelayMetrics::new(),
             clock: Arc::new(SystemClock),
@@ -126,6 +131,21 @@ impl RelayBuilder {
         self
     }
 
+    /// Where the points of the operational stream go, as long as any sink is attached; more can be attached while the relay
+    /// runs. Make it with [`RelayMetrics::operational`] of the metrics that this builder gets.
+    #[must_use]
+    pub fn operational_sinks(mut self, sinks: OperationalSinks) -> Self {
+        self.operational_sinks = Some(sinks);
+        self
+    }
+
+    /// Which points of the operational stream are taken.
+    #[must_use]
+    pub const fn point_limits(mut self, limits: PointLimits) -> Self {
+        self.point_limits = limits;
+        self
+    }
+
     /// Takes writes without `Content-Length`, for writers that can't give one. Such a body reserves memory for the
     /// largest.
     #[must_use]
@@ -153,6 +173,9 @@ impl RelayBuilder {
     pub fn build(self) -> RelayService {
         let [metrics, logs, traces] = self.backends;
         let backend = |signal, settings: Option<BackendSettings>| settings.map(|s| Backend::new(signal, s));
+        let sinks = self
+            .operational_sinks
+            .unwrap_or_else(|| OperationalSinks::new(SinkLimits::default(), self.metrics.operational()));
         RelayService::new(Relay {
             verifier: self.verifier,
             registry: self.registry,
@@ -168,6 +191,7 @@ impl RelayBuilder {
             forwarding: TaskTracker::new(),
             body_limits: self.body_limits,
             traces: self.traces,
+            operational: OperationalStream::new(sinks, self.point_limits, Arc::clone(&self.clock)),
             allow_unknown_length: self.allow_unknown_length,
             metrics: self.metrics,
             refusals: RefusalLog::default(),

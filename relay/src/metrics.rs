@@ -12,6 +12,8 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 use telemetry_proto::{Reason, Signal, Verdict};
 
+use crate::operational::OperationalMetrics;
+
 use crate::traces::RemovedCounts;
 
 /// Upper bounds of the latency histograms, in seconds.
@@ -31,6 +33,7 @@ pub struct RelayMetrics {
     own_seconds: Family<SignalLabel, Histogram, fn() -> Histogram>,
     store_seconds: Family<SignalLabel, Histogram, fn() -> Histogram>,
     tokens_minted: Counter,
+    operational: OperationalMetrics,
     totals: Arc<Totals>,
 }
 
@@ -98,6 +101,7 @@ impl RelayMetrics {
             own_seconds: Family::new_with_constructor(latency),
             store_seconds: Family::new_with_constructor(latency),
             tokens_minted: Counter::default(),
+            operational: OperationalMetrics::default(),
             totals: Arc::default(),
         }
     }
@@ -144,6 +148,13 @@ impl RelayMetrics {
             self.store_seconds.clone(),
         );
         registry.register("tokens_minted", "Workload tokens minted", self.tokens_minted.clone());
+        self.operational.register(registry);
+    }
+
+    /// What the operational stream counts: for [`OperationalSinks`](crate::operational::OperationalSinks).
+    #[must_use]
+    pub const fn operational(&self) -> &OperationalMetrics {
+        &self.operational
     }
 
     /// Counts a request from now until the guard is dropped.

@@ -24,10 +24,12 @@ use crate::accepted::Accepted;
 use crate::admission::{BodyBudget, BodyReservation, Caller, Permit, Sender};
 use crate::forward::{Backend, Outgoing};
 use crate::gate::{Peer, Principal, RunnerRegistry, TokenVerifier, workload_token};
+use crate::hand_over::Marked;
 use crate::intake::{BodyLimits, HeadRules, WholeBody, WriteHead, read_whole};
 use crate::issuer::Issuer;
 use crate::metrics::RelayMetrics;
 use crate::once::{Claim, Lease, Once};
+use crate::operational::{OperationalSinks, OperationalStream};
 use crate::prepare::Prepared;
 use crate::refusal::{Refusal, ResponseBody};
 use crate::refusal_log::{RecentRefusal, RefusalLog};
@@ -56,6 +58,7 @@ pub(crate) struct Relay {
     pub(crate) forwarding: TaskTracker,
     pub(crate) body_limits: BodyLimits,
     pub(crate) traces: TracesSettings,
+    pub(crate) operational: OperationalStream,
     pub(crate) allow_unknown_length: bool,
     pub(crate) metrics: RelayMetrics,
     pub(crate) refusals: RefusalLog,
@@ -148,6 +151,13 @@ impl RelayService {
     #[must_use]
     pub fn tenancy(&self) -> &Arc<Tenancy> {
         &self.relay.tenancy
+    }
+
+    /// The sinks of the operational stream: to attach more, and to [close](OperationalSinks::close) them at the end, after
+    /// [`forwarded`](Self::forwarded).
+    #[must_use]
+    pub fn operational_sinks(&self) -> &OperationalSinks {
+        self.relay.operational.sinks()
     }
 
     /// The memory that bodies under way hold now, in bytes.
@@ -255,13 +265,29 @@ impl Relay {
             Some(Claim::First(lease)) => Some(lease),
             Some(Claim::Duplicate) => return Ok(Accepted::duplicate()),
         };
+        if head.operational
+            && let Some(sinks) = self.operational.attached()
+        {
+            let bytes = OperationalStream::working_bytes(&body);
+            let working = self.budget.reserve_more(&sender, body.len(), bytes).await?;
+            let tenant = Arc::clone(tenant);
+            let batch = Marked { tenant, principal, encoding: head.encoding, body, sinks, lease, working };
+            return self.to_the_end(Arc::clone(self).hand_over(batch)).await;
+        }
         let rewritten = self.prepare(signal, &sender, &head, &body).await?;
         let permit = wait_for_permit(tenant, &sender).await?;
         let tenant = Arc::clone(tenant);
         let batch = Batch { signal, tenant, principal, head, body, rewritten, lease, permit, started };
-        // From here on the batch goes its way to the end, even if its sender goes away: only so is it known whether a
-        // repeat is one.
-        match self.forwarding.spawn(Arc::clone(self).forward(batch)).await {
+        self.to_the_end(Arc::clone(self).forward(batch)).await
+    }
+
+    /// From here on a batch goes its way to the end, even if its sender goes away: only so is it known whether a repeat is
+    /// one.
+    async fn to_the_end<F>(&self, way: F) -> Result<Accepted, Refusal>
+    where
+        F: Future<Output = Result<Accepted, Refusal>> + Send + 'static,
+    {
+        match self.forwarding.spawn(way).await {
             Ok(outcome) => outcome,
             Err(_) => Err(Reason::InternalError.into()),
         }

@@ -54,6 +54,13 @@ pub struct WholeBody {
 }
 
 impl WholeBody {
+    /// A body of the relay's own making, outside any budget.
+    pub(crate) fn of_text(text: Bytes) -> Self {
+        let len = text.len() as u64;
+        let reservation = BodyReservation::unlimited();
+        Self { chunks: vec![text], len, decoded_len: len, has_marker: false, _reservation: reservation }
+    }
+
     /// The length as received, in bytes.
     #[must_use]
     pub const fn len(&self) -> u64 {

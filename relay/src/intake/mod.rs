@@ -5,5 +5,8 @@ mod decode;
 mod head;
 
 pub use body::{BodyLimits, WholeBody, read_whole};
+pub(crate) use decode::Decoder;
 pub use decode::Encoding;
+#[cfg(test)]
+pub(crate) use decode::tests::gzip;
 pub use head::{HeadRules, LogFields, WriteHead};
