@@ -116,3 +116,44 @@ impl SendError {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use quinn::{ConnectionClose, TransportErrorCode};
+
+    use super::*;
+
+    fn closed_by_peer(error_code: TransportErrorCode) -> ConnectError {
+        ConnectionError::ConnectionClosed(ConnectionClose { error_code, frame_type: None, reason: "".into() }).into()
+    }
+
+    #[test]
+    fn the_peers_alert_about_our_certificate_is_a_refusal_and_no_outage() {
+        for (alert, expected) in [
+            (0x74, CertificateRefusal::NoCertificate),
+            (0x30, CertificateRefusal::UnknownCa),
+            (0x2b, CertificateRefusal::WrongUsage),
+            (0x2c, CertificateRefusal::Revoked),
+            (0x2d, CertificateRefusal::Expired),
+            (0x2a, CertificateRefusal::Bad),
+        ] {
+            let error = closed_by_peer(TransportErrorCode::crypto(alert));
+            assert!(matches!(error, ConnectError::Refused(refusal) if refusal == expected), "{alert:#x}: {error:?}");
+            assert!(!error.is_retryable() && !SendError::NotSent(error).is_outage());
+        }
+    }
+
+    #[test]
+    fn every_other_end_is_an_outage_that_dialling_again_may_heal() {
+        let no_application_protocol = TransportErrorCode::crypto(0x78);
+        for error in [
+            closed_by_peer(TransportErrorCode::NO_ERROR),
+            closed_by_peer(no_application_protocol),
+            ConnectionError::Reset.into(),
+            ConnectionError::TimedOut.into(),
+        ] {
+            assert_eq!(error.kind(), ConnectErrorKind::Outage, "{error:?}");
+        }
+        assert_eq!(ConnectError::from(ConnectionError::LocallyClosed).kind(), ConnectErrorKind::Closed);
+    }
+}

@@ -54,7 +54,7 @@ impl Received {
 pub(crate) struct Reply {
     pub(crate) status: u16,
     pub(crate) headers: Vec<(&'static str, String)>,
-    /// Answer when the headers are there, and stop reading.
+    /// Stop reading after the headers, and answer then.
     pub(crate) early: bool,
 }
 
@@ -303,6 +303,11 @@ async fn handle(resolver: RequestResolver, board: Arc<Board>) {
     if !is_mint {
         board.add(Received { path, headers: head.headers, body: body.freeze(), at: Instant::now() });
     }
+    if reply.early {
+        // The order that is harder to bear: the upload fails, and only then comes the answer that says why.
+        stream.stop_sending(Code::H3_NO_ERROR);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
     if stream.send_response(response.body(()).unwrap()).await.is_err() {
         return;
     }
@@ -310,9 +315,6 @@ async fn handle(resolver: RequestResolver, board: Arc<Board>) {
         let _ = stream.send_data(board.mint().into()).await;
     }
     let _ = stream.finish().await;
-    if reply.early {
-        stream.stop_sending(Code::H3_NO_ERROR);
-    }
 }
 
 /// The batches of one signal.
