@@ -396,7 +396,7 @@ mod fact_6_a_write_that_fails {
         // More than any window, and the client reads nothing.
         let large = Bytes::from(vec![7; 16 * 1024 * 1024]);
         assert!(stays_pending(stream.send_data(large)).await);
-        StreamFailure::from(stream.send_data(Bytes::from_static(b"more")).await.unwrap_err())
+        StreamFailure::from(within(stream.send_data(Bytes::from_static(b"more"))).await.unwrap_err())
     }
 
     #[tokio::test]

@@ -35,8 +35,9 @@ impl Monitor {
         *self.shared.settings.borrow()
     }
 
-    /// Completes when the peer's SETTINGS arrived. For a client this is the first sign that the server accepted its
-    /// certificate: with TLS 1.3 its own handshake is done before the server looked at it.
+    /// Completes when the peer's SETTINGS arrived. From a server of ours they say that it accepted the client's certificate,
+    /// which it has not looked at yet when the client's own handshake is done; others may send them before they have looked
+    /// (RFC 9001 section 5.7).
     ///
     /// Only while someone drives the h3 connection. Pends for ever if they never come.
     pub async fn settings(&self) {

@@ -167,7 +167,7 @@ pub async fn accept<C>(
 where
     C: quic::Connection<Bytes>,
 {
-    within(server.accept()).await.unwrap().expect("a request").resolve_request().await
+    within(within(server.accept()).await.unwrap().expect("a request").resolve_request()).await
 }
 
 /// Drives a server that gets no more requests, in the background: what it finds wrong on streams closes the connection.

@@ -8,28 +8,28 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
 use quinn::{Endpoint, Incoming};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tower::Service;
 
 use super::body::RequestBody;
 use super::connection::{self, Shared};
+use super::handshakes::{Handshake, Handshakes};
 
 /// Accepts connections, within bounds.
 pub(super) struct Acceptance {
     endpoint: Endpoint,
     tls: Arc<ArcSwap<quinn::ServerConfig>>,
     shared: Shared,
-    handshakes: Arc<Semaphore>,
+    handshakes: Handshakes,
 }
 
 impl Acceptance {
     pub(super) fn new(endpoint: Endpoint, tls: Arc<ArcSwap<quinn::ServerConfig>>, shared: Shared) -> Self {
-        let handshakes = Arc::new(Semaphore::new(shared.config.max_handshakes));
+        let handshakes = Handshakes::new(shared.config.max_handshakes, shared.config.max_handshakes_per_network);
         Self { endpoint, tls, shared, handshakes }
     }
 
-    /// Accepts until the listener drains; then waits until every connection has ended.
+    /// Accepts until the listener drains, and then turns away who comes until every connection has ended.
     pub(super) async fn run<S, B>(self, service: S)
     where
         S: Service<Request<RequestBody>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
@@ -38,43 +38,45 @@ impl Acceptance {
         B::Error: Send,
     {
         let mut draining = self.shared.draining.clone();
+        let mut drains = false;
         let mut connections = JoinSet::new();
-        loop {
+        while !(drains && connections.is_empty()) {
             tokio::select! {
-                () = connection::drain_begins(&mut draining) => break,
-                Some(_) = connections.join_next() => {}
+                () = connection::drain_begins(&mut draining), if !drains => drains = true,
+                Some(ended) = connections.join_next() => {
+                    let _ = ended.inspect_err(connection::notice_panic);
+                }
                 incoming = self.endpoint.accept() => {
                     let Some(incoming) = incoming else { break };
-                    if let Some((incoming, permit)) = self.admit(incoming, connections.len()) {
-                        connections.spawn(self.connection(incoming, permit, service.clone()));
+                    if drains {
+                        self.shared.metrics.count_refused("draining");
+                        incoming.refuse();
+                    } else if let Some((incoming, handshake)) = self.admit(incoming, connections.len()) {
+                        connections.spawn(self.connection(incoming, handshake, service.clone()));
                     }
                 }
             }
         }
-        // New connections are turned away while the old ones finish.
-        self.endpoint.set_server_config(None);
-        while connections.join_next().await.is_some() {}
     }
 
     /// Lets an attempt go on to its handshake, or turns it away.
-    fn admit(&self, incoming: Incoming, open: usize) -> Option<(Incoming, OwnedSemaphorePermit)> {
+    fn admit(&self, incoming: Incoming, open: usize) -> Option<(Incoming, Handshake)> {
         let config = &self.shared.config;
         if open >= config.max_connections {
             self.shared.metrics.count_refused("too-many-connections");
             incoming.refuse();
             return None;
         }
-        let running = config.max_handshakes.saturating_sub(self.handshakes.available_permits());
-        if running >= config.retry_handshakes && incoming.may_retry() {
+        if self.handshakes.running() >= config.retry_handshakes && !incoming.remote_address_validated() {
             self.shared.metrics.count_refused("retry");
-            // Fails only where it may not be done.
+            // Fails only for an address that is validated.
             let _ = incoming.retry();
             return None;
         }
-        match Arc::clone(&self.handshakes).try_acquire_owned() {
-            Ok(permit) => Some((incoming, permit)),
-            Err(_) => {
-                // Silence costs least, and an honest client tries again by itself.
+        match self.handshakes.begin(incoming.remote_address().ip()) {
+            Some(handshake) => Some((incoming, handshake)),
+            None => {
+                // Silence costs least, and an honest client repeats its first packet after a second or so.
                 self.shared.metrics.count_refused("too-many-handshakes");
                 incoming.ignore();
                 None
@@ -85,7 +87,7 @@ impl Acceptance {
     fn connection<S, B>(
         &self,
         incoming: Incoming,
-        permit: OwnedSemaphorePermit,
+        handshake: Handshake,
         service: S,
     ) -> impl Future<Output = ()> + Send + use<S, B>
     where
@@ -97,7 +99,7 @@ impl Acceptance {
         let (tls, shared) = (self.tls.load_full(), self.shared.clone());
         async move {
             let shaken = connection::shake_hands(incoming, tls, &shared).await;
-            drop(permit);
+            drop(handshake);
             if let Some((connection, connected)) = shaken {
                 connection::serve(connection, connected, service, shared).await;
             }

@@ -17,15 +17,17 @@ pub struct ListenerConfig {
     pub max_connections: usize,
     /// Connections at a time of one runner; its oldest is closed for a new one. Default 16.
     pub max_connections_per_runner: usize,
-    /// Handshakes at a time. Default 256.
+    /// Handshakes at a time. Default 256. Beyond it attempts are ignored; honest clients repeat theirs.
     pub max_handshakes: usize,
+    /// Handshakes at a time from one IPv4 address or one IPv6 network (64-bit prefix). Default 64.
+    pub max_handshakes_per_network: usize,
     /// From this many handshakes on, an address must prove itself with a Retry (RFC 9000 section 8.1.2). Default 64.
     pub retry_handshakes: usize,
     /// How long a handshake may take, and then the peer's SETTINGS. Default 10 s.
     pub handshake_timeout: Duration,
     /// How long the headers of a request may take. Default 10 s.
     pub header_timeout: Duration,
-    /// How long a response may make no progress. Default 30 s.
+    /// How long a response may make no progress, and how long it may take to arrive once it is complete. Default 30 s.
     pub write_timeout: Duration,
     /// The UDP socket's buffers, in bytes each way. The system may grant less. Default 4 MiB.
     pub udp_buffer_bytes: usize,
@@ -47,6 +49,7 @@ impl ListenerConfig {
             max_connections: 10_000,
             max_connections_per_runner: 16,
             max_handshakes: 256,
+            max_handshakes_per_network: 64,
             retry_handshakes: 64,
             handshake_timeout: Duration::from_secs(10),
             header_timeout: Duration::from_secs(10),
@@ -73,4 +76,16 @@ pub enum ListenError {
     /// The TLS configuration has no cipher suite that QUIC can use for its first packets (RFC 9001 section 5.2).
     #[error("the TLS configuration is of no use for QUIC: it lacks TLS13_AES_128_GCM_SHA256")]
     Tls,
+    /// The TLS configuration accepts early data, which anyone can replay (RFC 8446 section 8).
+    #[error("the TLS configuration accepts early data, which can be replayed: set max_early_data_size to 0")]
+    EarlyData,
+    /// The TLS configuration lets clients resume, which skips the verification of their certificates: a runner that was
+    /// removed would come back.
+    #[error(
+        "the TLS configuration issues tickets, and resumption skips client certificates: set send_tls13_tickets to 0"
+    )]
+    Resumption,
+    /// The TLS configuration does not offer HTTP/3.
+    #[error("the TLS configuration does not offer HTTP/3: add h3 to its ALPN protocols")]
+    Alpn,
 }

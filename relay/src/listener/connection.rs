@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response};
@@ -13,16 +14,19 @@ use telemetry_h3::Code;
 use telemetry_h3::guard::Monitor;
 use telemetry_h3::server::{self, Acceptor};
 use tokio::sync::watch;
-use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::task::{JoinError, JoinSet};
+use tokio::time::{Instant, sleep_until, timeout};
 use tower::Service;
 
 use super::body::RequestBody;
 use super::metrics::{Counted, ListenerMetrics};
 use super::peers::{Connected, Peers};
-use super::request::{self, RequestLimits};
+use super::request::{self, Failed, RequestContext};
 use super::{ListenerConfig, varint};
 use crate::gate::Peer;
+
+/// How long a drained connection takes what its peer sent before it could know, at most.
+const LAST_CALL: Duration = Duration::from_millis(500);
 
 /// What every connection shares.
 #[derive(Debug, Clone)]
@@ -41,7 +45,7 @@ pub(super) async fn shake_hands(
     shared: &Shared,
 ) -> Option<(quinn::Connection, Connected)> {
     let refuse = |kind| shared.metrics.count_refused(kind);
-    let connecting = incoming.accept_with(tls).inspect_err(|_| refuse("handshake")).ok()?;
+    let connecting = incoming.accept_with(tls).inspect_err(|error| refuse(handshake_failure(error))).ok()?;
     let connection = match timeout(shared.config.handshake_timeout, connecting).await {
         Ok(Ok(connection)) => connection,
         Ok(Err(error)) => {
@@ -72,9 +76,10 @@ pub(super) async fn shake_hands(
     Some((connection, connected))
 }
 
-/// The peer's part in a failed handshake, as a label.
+/// Why a handshake failed, as a label.
 fn handshake_failure(error: &ConnectionError) -> &'static str {
     match error {
+        // The alert that we sent.
         ConnectionError::TransportError(_) => "certificate",
         ConnectionError::ConnectionClosed(_) | ConnectionError::ApplicationClosed(_) => "closed-by-peer",
         ConnectionError::TimedOut => "handshake-timeout",
@@ -103,7 +108,7 @@ where
     };
     serve_requests(acceptor, &monitor, &peer, service, &shared).await;
     if let Some(violation) = monitor.violation() {
-        shared.metrics.count_ended("violation");
+        shared.metrics.count_ended(violation.as_str());
         tracing::warn!(runner = %peer.runner(), remote = %peer.remote(), %violation, "a connection broke the rules");
     }
     tracing::debug!(runner = %peer.runner(), remote = %peer.remote(), "runner disconnected");
@@ -117,44 +122,44 @@ where
     B::Error: Send,
 {
     let config = &shared.config;
-    let limits = RequestLimits { header_timeout: config.header_timeout, write_timeout: config.write_timeout };
+    let context = RequestContext {
+        peer: peer.clone(),
+        header_timeout: config.header_timeout,
+        write_timeout: config.write_timeout,
+        metrics: shared.metrics.clone(),
+    };
     let max_requests = config.transport.max_requests as usize;
     let mut draining = shared.draining.clone();
+    let mut phase = Phase::Open;
     let mut requests = JoinSet::new();
-    let mut going_away = false;
-    let settings = timeout(config.handshake_timeout, monitor.settings());
-    let mut settings = std::pin::pin!(settings);
+    let mut settings = std::pin::pin!(timeout(config.handshake_timeout, monitor.settings()));
     let mut has_settings = false;
-    loop {
-        if going_away && requests.is_empty() {
-            break;
-        }
+    while !(phase == Phase::Closed && requests.is_empty()) {
         tokio::select! {
             biased;
-            // Finished requests make room for new ones, and tell when a drained connection may end.
-            Some(_) = requests.join_next() => {}
-            () = drain_begins(&mut draining), if !going_away => {
-                going_away = true;
-                monitor.refuse_streams();
-                if !matches!(timeout(config.write_timeout, acceptor.shutdown(1)).await, Ok(Ok(()))) {
-                    break;
-                }
+            // Finished requests make room for new ones.
+            Some(ended) = requests.join_next() => account(ended, &shared.metrics),
+            () = drain_begins(&mut draining), if phase == Phase::Open => {
+                let Ok(last_call) = announce_end(&mut acceptor, monitor, config.write_timeout).await else { break };
+                phase = Phase::LastCall(last_call);
+            }
+            () = sleep_until(phase.ends()), if matches!(phase, Phase::LastCall(_)) => {
+                let Ok(()) = close_door(&mut acceptor, monitor, config.write_timeout).await else { break };
+                phase = Phase::Closed;
             }
             in_time = &mut settings, if !has_settings => match in_time {
                 Ok(()) => has_settings = true,
                 Err(_) => {
                     shared.metrics.count_ended("no-settings");
+                    monitor.quic().close(varint(Code::H3_MISSING_SETTINGS), b"no SETTINGS in time");
                     break;
                 }
             },
-            // Also drives the control stream, so it is polled even when no request would be taken.
+            // This is also what drives the control stream. A peer has no more streams than this, so that their number can
+            // be reached only while some are being cleared away.
             accepted = acceptor.accept(), if requests.len() < max_requests => match accepted {
                 Ok(Some(resolver)) => {
-                    let watch = monitor.take_watch();
-                    let (peer, service) = (peer.clone(), service.clone());
-                    requests.spawn(request::serve(
-                        resolver, watch, peer, service, limits.clone(), shared.metrics.clone(),
-                    ));
+                    requests.spawn(request::serve(resolver, monitor.take_watch(), service.clone(), context.clone()));
                 }
                 // The peer goes away and all its requests are done, or the connection is lost.
                 Ok(None) => break,
@@ -167,12 +172,78 @@ where
     }
     // What still runs has nobody left to answer to.
     requests.abort_all();
-    while requests.join_next().await.is_some() {}
+    while let Some(ended) = requests.join_next().await {
+        account(ended, &shared.metrics);
+    }
+}
+
+/// How far a connection has come on the way to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Open,
+    /// The peer was told that the end is near. What it sends until then is served.
+    LastCall(Instant),
+    /// Only what runs is finished.
+    Closed,
+}
+
+impl Phase {
+    /// When a last call ends.
+    fn ends(self) -> Instant {
+        match self {
+            Self::LastCall(until) => until,
+            Self::Open | Self::Closed => Instant::now(),
+        }
+    }
+}
+
+/// Says that the end is near, without naming a last request: those on their way shall not be lost (RFC 9114 section 5.2).
+/// Tells when that has reached the peer, and what it sent before has reached us.
+async fn announce_end(acceptor: &mut Acceptor, monitor: &Monitor, patience: Duration) -> Result<Instant, Gone> {
+    // Before its first request h3 can't name a later one than that.
+    if monitor.accepted_streams() > 0 {
+        shut_down(acceptor, usize::MAX, patience).await?;
+    }
+    Ok(Instant::now() + monitor.quic().rtt().min(LAST_CALL))
+}
+
+/// Takes no more requests, and names the last one that was taken.
+async fn close_door(acceptor: &mut Acceptor, monitor: &Monitor, patience: Duration) -> Result<(), Gone> {
+    monitor.refuse_streams();
+    shut_down(acceptor, 1, patience).await
+}
+
+/// The peer can't be told any more.
+struct Gone;
+
+async fn shut_down(acceptor: &mut Acceptor, more: usize, patience: Duration) -> Result<(), Gone> {
+    match timeout(patience, acceptor.shutdown(more)).await {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(_)) | Err(_) => Err(Gone),
+    }
 }
 
 /// Completes when the listener drains, or when its handle is gone.
 pub(super) async fn drain_begins(draining: &mut watch::Receiver<bool>) {
     let _ = draining.wait_for(|drain| *drain).await;
+}
+
+fn account(ended: Result<Result<(), Failed>, JoinError>, metrics: &ListenerMetrics) {
+    match ended {
+        Ok(Ok(())) => {}
+        Ok(Err(failed)) => metrics.count_failed(failed.as_str()),
+        Err(error) => {
+            metrics.count_failed(if error.is_panic() { "panicked" } else { "cut-off" });
+            notice_panic(&error);
+        }
+    }
+}
+
+/// The runtime catches panics; nobody would hear of them.
+pub(super) fn notice_panic(error: &JoinError) {
+    if error.is_panic() {
+        tracing::error!("a task of the listener panicked; this is a bug");
+    }
 }
 
 /// h3's own words may quote the peer's.

@@ -14,7 +14,7 @@ pub struct ListenerMetrics {
     refused: Family<KindLabel, Counter>,
     ended: Family<KindLabel, Counter>,
     pub(super) requests_running: Gauge,
-    cancelled: Counter,
+    failed: Family<KindLabel, Counter>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -35,7 +35,7 @@ impl ListenerMetrics {
         registry.register("connections_refused", "Connections refused, by kind", self.refused.clone());
         registry.register("connections_ended", "Connections ended by this side, by kind", self.ended.clone());
         registry.register("requests_running", "Requests that are being served", self.requests_running.clone());
-        registry.register("requests_cancelled", "Requests whose peer gave them up", self.cancelled.clone());
+        registry.register("requests_failed", "Requests that were not answered whole, by kind", self.failed.clone());
     }
 
     /// Connections that are open now.
@@ -53,7 +53,19 @@ impl ListenerMetrics {
     /// Connections refused, of one kind.
     #[must_use]
     pub fn refused(&self, kind: &'static str) -> u64 {
-        self.refused.get(&KindLabel { kind }).map_or(0, |counter| counter.get())
+        value(&self.refused, kind)
+    }
+
+    /// Connections ended by this side, of one kind.
+    #[must_use]
+    pub fn ended(&self, kind: &'static str) -> u64 {
+        value(&self.ended, kind)
+    }
+
+    /// Requests that were not answered whole, of one kind.
+    #[must_use]
+    pub fn failed(&self, kind: &'static str) -> u64 {
+        value(&self.failed, kind)
     }
 
     pub(super) fn count_accepted(&self) {
@@ -68,9 +80,13 @@ impl ListenerMetrics {
         self.ended.get_or_create(&KindLabel { kind }).inc();
     }
 
-    pub(super) fn count_cancelled(&self) {
-        self.cancelled.inc();
+    pub(super) fn count_failed(&self, kind: &'static str) {
+        self.failed.get_or_create(&KindLabel { kind }).inc();
     }
+}
+
+fn value(family: &Family<KindLabel, Counter>, kind: &'static str) -> u64 {
+    family.get(&KindLabel { kind }).map_or(0, |counter| counter.get())
 }
 
 /// Counts something from now until it is dropped.

@@ -7,8 +7,10 @@ mod accept;
 mod body;
 mod config;
 mod connection;
+mod handshakes;
 mod metrics;
 mod peers;
+mod quic;
 mod request;
 mod view;
 
@@ -18,14 +20,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use aws_lc_rs::hmac;
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
-use quinn::crypto::rustls::QuicServerConfig;
-use quinn::{Endpoint, EndpointConfig, TokioRuntime, VarInt};
-use quinn_proto::HashedConnectionIdGenerator;
-use telemetry_h3::{Code, transport, udp};
+use quinn::{Endpoint, VarInt};
+use telemetry_h3::Code;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -40,13 +39,11 @@ use peers::Peers;
 pub use peers::{Connected, PeerChain};
 pub use view::ListenerView;
 
-/// How much may wait for the accept loop: connection attempts, and the bytes of one and of all of them.
-const MAX_INCOMING: usize = 1_024;
-const INCOMING_BYTES: u64 = 64 * 1024;
-const INCOMING_BYTES_TOTAL: u64 = 16 * 1024 * 1024;
+/// What a peer is told when the listener ends.
+const GOODBYE: &[u8] = b"the relay stops";
 
-/// How long closed connections get to say goodbye.
-const GOODBYE: Duration = Duration::from_secs(1);
+/// How long that may take.
+const GOODBYE_TIME: Duration = Duration::from_secs(1);
 
 /// A bound socket that does not serve yet.
 pub struct Listener {
@@ -63,20 +60,9 @@ impl Listener {
     /// # Errors
     /// [`ListenError`]
     pub fn bind(config: ListenerConfig, tls: Arc<rustls::ServerConfig>) -> Result<Self, ListenError> {
-        let server = server_config(&config, tls)?;
-        let bind_failed = |source| ListenError::Bind { address: config.address, source };
-        let (socket, granted) = udp::bind_udp(config.address, config.udp_buffer_bytes).map_err(bind_failed)?;
-        if granted.receive < config.udp_buffer_bytes {
-            tracing::warn!(
-                wanted_bytes = config.udp_buffer_bytes,
-                granted_bytes = granted.receive,
-                "the UDP receive buffer is smaller than wanted; raise net.core.rmem_max"
-            );
-        }
-        let runtime = Arc::new(TokioRuntime);
-        let endpoint =
-            Endpoint::new(endpoint_config(&config), Some(server.clone()), socket, runtime).map_err(bind_failed)?;
-        let address = endpoint.local_addr().map_err(bind_failed)?;
+        let server = quic::server_config(&config, tls)?;
+        let endpoint = quic::bind(&config, server.clone())?;
+        let address = endpoint.local_addr().map_err(|source| ListenError::Bind { address: config.address, source })?;
         let tls = Arc::new(ArcSwap::from_pointee(server));
         Ok(Self { endpoint, address, config: Arc::new(config), tls, metrics: ListenerMetrics::default() })
     }
@@ -115,7 +101,7 @@ impl Listener {
             metrics: self.metrics,
             peers,
             drain,
-            accepting: Some(accepting),
+            accepting,
         }
     }
 }
@@ -128,7 +114,7 @@ pub struct ListenerHandle {
     metrics: ListenerMetrics,
     peers: Peers,
     drain: watch::Sender<bool>,
-    accepting: Option<JoinHandle<()>>,
+    accepting: JoinHandle<()>,
 }
 
 impl ListenerHandle {
@@ -162,11 +148,7 @@ impl ListenerHandle {
     /// # Errors
     /// [`ListenError::Tls`], and the old configuration stays.
     pub fn reload(&self, tls: Arc<rustls::ServerConfig>) -> Result<(), ListenError> {
-        let crypto = QuicServerConfig::try_from(tls).map_err(|_| ListenError::Tls)?;
-        // Only the cryptography changes: another token key would break the Retry tokens that are out.
-        let mut config = quinn::ServerConfig::clone(&self.tls.load());
-        config.crypto = Arc::new(crypto);
-        self.endpoint.set_server_config(Some(config.clone()));
+        let config = quic::with_tls(&self.tls.load(), tls)?;
         self.tls.store(Arc::new(config));
         Ok(())
     }
@@ -180,49 +162,22 @@ impl ListenerHandle {
     /// everything has ended.
     pub async fn drain(mut self, grace: Duration) {
         self.drain.send_replace(true);
-        if let Some(mut accepting) = self.accepting.take()
-            && timeout(grace, &mut accepting).await.is_err()
-        {
+        if timeout(grace, &mut self.accepting).await.is_err() {
             tracing::warn!("requests were still running when the grace period ended");
-            accepting.abort();
+            self.accepting.abort();
+            let _ = (&mut self.accepting).await;
         }
-        self.endpoint.close(varint(Code::H3_NO_ERROR), b"the relay stops");
-        let _ = timeout(GOODBYE, self.endpoint.wait_idle()).await;
+        self.endpoint.close(varint(Code::H3_NO_ERROR), GOODBYE);
+        let _ = timeout(GOODBYE_TIME, self.endpoint.wait_idle()).await;
     }
 }
 
 impl Drop for ListenerHandle {
     fn drop(&mut self) {
-        if let Some(accepting) = self.accepting.take() {
-            accepting.abort();
-            self.endpoint.close(varint(Code::H3_NO_ERROR), b"the relay stops");
-        }
+        // Either is without effect after a drain.
+        self.accepting.abort();
+        self.endpoint.close(varint(Code::H3_NO_ERROR), GOODBYE);
     }
-}
-
-fn server_config(config: &ListenerConfig, tls: Arc<rustls::ServerConfig>) -> Result<quinn::ServerConfig, ListenError> {
-    // `QuicServerConfig::new` and `with_single_cert` would allow early data.
-    let crypto = QuicServerConfig::try_from(tls).map_err(|_| ListenError::Tls)?;
-    let mut server = quinn::ServerConfig::with_crypto(Arc::new(crypto));
-    server
-        .transport_config(Arc::new(transport::server(&config.transport)))
-        .max_incoming(MAX_INCOMING)
-        .incoming_buffer_size(INCOMING_BYTES)
-        .incoming_buffer_size_total(INCOMING_BYTES_TOTAL);
-    Ok(server)
-}
-
-fn endpoint_config(config: &ListenerConfig) -> EndpointConfig {
-    let Some(key) = &config.reset_key else { return EndpointConfig::default() };
-    let key = hmac::Key::new(hmac::HMAC_SHA256, key);
-    // quinn answers only to connection IDs that it may have given out, which it tells by another key; with a new one after
-    // a restart, it would meet every old connection with silence.
-    let mut id_key = [0; size_of::<u64>()];
-    id_key.copy_from_slice(&hmac::sign(&key, b"connection IDs").as_ref()[..size_of::<u64>()]);
-    let id_key = u64::from_le_bytes(id_key);
-    let mut endpoint = EndpointConfig::new(Arc::new(key));
-    endpoint.cid_generator(move || Box::new(HashedConnectionIdGenerator::from_key(id_key)));
-    endpoint
 }
 
 /// HTTP/3 error codes fit a QUIC variable-length integer.

@@ -53,11 +53,15 @@ impl Peers {
             runner: connected.peer.runner().clone(),
             id: connected.connection.stable_id(),
         };
-        let mut runners = self.runners.lock();
-        let of_runner = runners.entry(presence.runner.clone()).or_default();
-        of_runner.push(connected);
-        let surplus = of_runner.len().saturating_sub(max);
-        of_runner.drain(..surplus).for_each(|oldest| oldest.close("this runner has too many connections"));
+        let surplus: Vec<_> = {
+            let mut runners = self.runners.lock();
+            let of_runner = runners.entry(presence.runner.clone()).or_default();
+            of_runner.push(connected);
+            let surplus = of_runner.len().saturating_sub(max.max(1));
+            of_runner.drain(..surplus).collect()
+        };
+        // Outside the lock: closing takes another.
+        surplus.iter().for_each(|oldest| oldest.close("this runner has too many connections"));
         presence
     }
 
@@ -67,7 +71,6 @@ impl Peers {
 
     /// Closes the connections for which `which` holds. Returns how many those were.
     pub(super) fn close(&self, which: impl Fn(&Connected) -> bool, why: &str) -> usize {
-        // Outside the lock: closing takes another.
         let chosen: Vec<_> = self.all().into_iter().filter(which).collect();
         chosen.iter().for_each(|connected| connected.close(why));
         chosen.len()
