@@ -17,6 +17,7 @@ pub mod operational;
 mod prepare;
 mod refusal;
 mod refusal_log;
+pub mod running;
 mod service;
 pub mod tenancy;
 pub mod traces;

@@ -4,14 +4,18 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use arc_swap::ArcSwap;
 use parking_lot::Mutex;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::Registry;
 use telemetry_proto::Clock;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use super::history::{History, SAMPLE_EVERY};
 use super::ready;
-use super::status::{CertificateStatus, ListenerStatus, RefusalStatus, RunnerStatus, Status, unix};
+use super::status::{CertificateStatus, ConfigStatus, ListenerStatus, RefusalStatus, RunnerStatus, Status, unix};
 use super::stores::Stores;
 use crate::RelayService;
 use crate::listener::{Connected, ListenerView};
@@ -23,12 +27,19 @@ const MAX_LISTED_RUNNERS: usize = 1_000;
 pub struct Observer {
     service: RelayService,
     listener: ListenerView,
-    certificate: CertificateStatus,
+    certificate: ArcSwap<CertificateStatus>,
+    config: Mutex<ConfigStatus>,
+    reloads: Family<ReloadLabel, Counter>,
     registry: Registry,
     clock: Arc<dyn Clock>,
     started: SystemTime,
     stores: Stores,
     history: Mutex<History>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ReloadLabel {
+    outcome: &'static str,
 }
 
 impl Observer {
@@ -43,9 +54,17 @@ impl Observer {
         let mut registry = Registry::default();
         service.metrics().register(&mut registry);
         listener.metrics().register(&mut registry);
+        let reloads = Family::<ReloadLabel, Counter>::default();
+        registry.register(
+            "telemetry_relay_config_reloads",
+            "Reloads of the configuration, by outcome",
+            reloads.clone(),
+        );
         let started = clock.now();
+        let config = Mutex::new(ConfigStatus { loaded_at: unix(started), fault: None, fault_at: None });
+        let certificate = ArcSwap::from_pointee(certificate);
         let (stores, history) = (Stores::default(), Mutex::default());
-        Arc::new(Self { service, listener, certificate, registry, clock, started, stores, history })
+        Arc::new(Self { service, listener, certificate, config, reloads, registry, clock, started, stores, history })
     }
 
     /// Asks the stores and takes samples, for ever.
@@ -59,6 +78,23 @@ impl Observer {
         }
     }
 
+    /// The coordinator shows another certificate from now on.
+    pub(crate) fn set_certificate(&self, certificate: CertificateStatus) {
+        self.certificate.store(Arc::new(certificate));
+    }
+
+    /// Notes that the configuration was read again: that it is in force, or what was wrong with it.
+    pub fn note_reload(&self, fault: Option<String>) {
+        let now = unix(self.clock.now());
+        let outcome = if fault.is_some() { "failed" } else { "applied" };
+        self.reloads.get_or_create(&ReloadLabel { outcome }).inc();
+        let mut config = self.config.lock();
+        match fault {
+            Some(fault) => (config.fault, config.fault_at) = (Some(fault), Some(now)),
+            None => *config = ConfigStatus { loaded_at: now, fault: None, fault_at: None },
+        }
+    }
+
     /// The metrics, as exposition text.
     pub(super) fn metrics(&self) -> Option<String> {
         let mut text = String::new();
@@ -69,7 +105,7 @@ impl Observer {
     /// What is in the way of runners' writes.
     pub(super) fn obstacles(&self) -> Vec<String> {
         let stores = self.stores.status(&self.service);
-        ready::obstacles(self.service.is_draining(), &self.certificate, &stores, self.clock.now())
+        ready::obstacles(self.service.is_draining(), &self.certificate.load(), &stores, self.clock.now())
     }
 
     /// The state as it is now.
@@ -100,7 +136,8 @@ impl Observer {
                 connections: self.listener.metrics().active_connections(),
                 requests_running: self.listener.metrics().running_requests(),
             },
-            certificate: self.certificate.clone(),
+            certificate: CertificateStatus::clone(&self.certificate.load()),
+            config: self.config.lock().clone(),
             stores: self.stores.status(&self.service),
             runners,
             runners_connected,

@@ -85,13 +85,22 @@ impl AdminServer {
     pub fn serve(self, observer: Arc<Observer>) -> AdminHandle {
         let watching = tokio::spawn(Arc::clone(&observer).watch());
         let serving = tokio::spawn(accept(self.listener, observer));
-        AdminHandle { tasks: [watching, serving] }
+        AdminHandle { address: self.address, tasks: [watching, serving] }
     }
 }
 
 /// A listener for operators that serves. Dropped, it ends.
 pub struct AdminHandle {
+    address: SocketAddr,
     tasks: [JoinHandle<()>; 2],
+}
+
+impl AdminHandle {
+    /// Where it listens.
+    #[must_use]
+    pub const fn local_addr(&self) -> SocketAddr {
+        self.address
+    }
 }
 
 impl Drop for AdminHandle {

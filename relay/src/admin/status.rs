@@ -26,6 +26,8 @@ pub struct Status {
     pub listener: ListenerStatus,
     /// The coordinator's certificate.
     pub certificate: CertificateStatus,
+    /// The configuration in force.
+    pub config: ConfigStatus,
     /// The stores.
     pub stores: Vec<StoreStatus>,
     /// The runners that are connected, by ID; at most 1,000 of them.
@@ -49,6 +51,17 @@ pub struct ListenerStatus {
     pub connections: i64,
     /// Requests that are being served.
     pub requests_running: i64,
+}
+
+/// The configuration in force.
+#[derive(Debug, Clone, Serialize)]
+pub struct ConfigStatus {
+    /// Since when.
+    pub loaded_at: u64,
+    /// What is wrong with the one on disk, if it could not be put in force.
+    pub fault: Option<String>,
+    /// When that was found.
+    pub fault_at: Option<u64>,
 }
 
 /// A certificate.

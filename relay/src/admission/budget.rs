@@ -12,7 +12,7 @@ use super::{Caller, Sender};
 use crate::refusal::Refusal;
 
 /// Bounds of the budget.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct BudgetLimits {
     /// All bodies under way together, in bytes. At least one body of the largest size must fit.
     pub total_bytes: u64,

@@ -2,12 +2,9 @@
 
 use std::io::IsTerminal;
 use std::path::Path;
-use std::sync::Arc;
 
-use telemetry_proto::SystemClock;
-use telemetry_relay::admin::{AdminServer, Observer};
-use telemetry_relay::config::{self, Assembled, ProcessEnv};
-use telemetry_relay::listener::Listener;
+use telemetry_relay::config::{self, ProcessEnv, Settings};
+use telemetry_relay::running::{FileWatch, Running};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
@@ -16,41 +13,60 @@ use super::exit::Failure;
 
 pub(super) fn run(path: &Path) -> Outcome {
     start_log();
-    let assembled = config::load(path, &ProcessEnv)?;
+    let settings = config::load(path, &ProcessEnv)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(Failure::other)?;
-    runtime.block_on(serve(assembled))
+    runtime.block_on(serve(path, settings))
 }
 
-async fn serve(assembled: Assembled) -> Outcome {
-    let Assembled { service, listener, tls, drain, stores, mints, certificate, admin } = assembled;
+async fn serve(path: &Path, settings: Settings) -> Outcome {
     // The handlers stand before anyone can connect, so that no signal is missed.
     let mut terminate = signal(SignalKind::terminate()).map_err(Failure::other)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(Failure::other)?;
-    let listener = Listener::bind(listener, tls).map_err(Failure::other)?;
-    let address = listener.local_addr();
-    let handle = listener.serve(service.clone());
-    let observer = Observer::new(service.clone(), handle.view(), certificate, Arc::new(SystemClock));
-    let admin = match admin {
-        Some(config) => Some(AdminServer::bind(config).await.map_err(Failure::other)?),
-        None => None,
-    };
-    let admin_address = admin.as_ref().map(AdminServer::local_addr);
-    let _admin = admin.map(|server| server.serve(observer));
-    let stores = stores.iter().map(|(signal, address)| format!("{signal}={address}")).collect::<Vec<_>>().join(" ");
-    tracing::info!(version = env!("CARGO_PKG_VERSION"), %address, admin = admin_address.map(display), stores, mints, "relay started");
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
+    let mut hangup = signal(SignalKind::hangup()).map_err(Failure::other)?;
+    let mut files = FileWatch::new(settings.files.clone());
+    let stores: Vec<_> = settings.fixed.stores.iter().map(|(signal, s)| format!("{signal}={}", s.address)).collect();
+    let mints = settings.issuer.is_some();
+    let running = Running::start(settings).await.map_err(Failure::other)?;
+    let admin = running.admin().map(|admin| admin.local_addr().to_string());
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"), address = %running.listener().local_addr(), admin, stores = stores.join(" "),
+        mints, "relay started"
+    );
+    loop {
+        tokio::select! {
+            _ = terminate.recv() => break,
+            _ = interrupt.recv() => break,
+            _ = hangup.recv() => {}
+            () = files.changed() => {}
+        }
+        if let Some(watched) = reload(path, &running) {
+            files = watched;
+        }
     }
-    tracing::info!(grace_seconds = drain.as_secs(), "relay draining");
-    service.start_draining();
-    handle.drain(drain).await;
-    // Batches on their way to a store finish even if their senders are gone.
-    if tokio::time::timeout(drain, service.forwarded()).await.is_err() {
-        tracing::warn!("some batches were still at a store when the grace period ended");
-    }
+    tracing::info!("relay draining");
+    running.stop().await;
     tracing::info!("relay stopped");
     Ok(())
+}
+
+/// Reads everything anew and puts it in force, or says what is wrong and leaves everything as it was.
+fn reload(path: &Path, running: &Running) -> Option<FileWatch> {
+    let outcome = config::load(path, &ProcessEnv).map_err(|faults| faults.to_string()).and_then(|settings| {
+        let files = settings.files.clone();
+        running.apply(settings).map(|applied| (files, applied)).map_err(|error| error.to_string())
+    });
+    running.observer().note_reload(outcome.as_ref().err().cloned());
+    match outcome {
+        Ok((files, applied)) => {
+            let needs_restart = applied.needs_restart.join(" ");
+            tracing::info!(closed_connections = applied.closed_connections, needs_restart, "configuration reloaded");
+            Some(FileWatch::new(files))
+        }
+        Err(fault) => {
+            tracing::error!(%fault, "the configuration was not reloaded; the one before stays in force");
+            None
+        }
+    }
 }
 
 /// Text for a terminal, JSON for everything else. `RUST_LOG` chooses what is logged.

@@ -1,53 +1,35 @@
-//! From the file's keys to a relay that can serve.
+//! From the file's keys to settings that a relay can run from.
 
-use std::path::Path;
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use telemetry_certs::{Credentials, Crls, Roots, ServerTls};
 use telemetry_proto::claims::Expectations;
-use telemetry_proto::{Clock, Signal, SystemClock, limits};
+use telemetry_proto::{RunnerId, Signal, limits};
 
 use super::reset_key;
+use super::settings::{FixedSettings, IssuerSettings, Settings, TlsSettings};
 use super::tenants::tenants;
-use super::{AdminSection, ConfigFaults, ConfigFile, IssuerSection, ListenerSection, StoreSection, TlsSection};
+use super::{AdminSection, ConfigFaults, ConfigFile, ListenerSection, StoreSection, TlsSection};
 use crate::admin::{AdminConfig, CertificateStatus};
 use crate::forward::{BackendSettings, StoreAddress};
-use crate::gate::{JwtVerifier, KeySet, MAX_JWKS_BYTES, PublicKey, RemovedRunners, RunnerRegistry};
-use crate::issuer::{Issuer, IssuerConfig, KeyRing, SigningKey};
+use crate::gate::{KeySet, MAX_JWKS_BYTES, PublicKey, RemovedRunners};
+use crate::issuer::{IssuerConfig, SigningKey};
 use crate::listener::ListenerConfig;
 use crate::traces::TracesSettings;
-use crate::{RelayBuilder, RelayService};
 
 /// The ALPN protocol of HTTP/3 (RFC 9114 section 3.1).
 const ALPN_H3: &[u8] = b"h3";
 
-/// Everything that `serve` needs, validated.
-pub struct Assembled {
-    /// The service.
-    pub service: RelayService,
-    /// Where and how to listen.
-    pub listener: ListenerConfig,
-    /// The coordinator's side of TLS.
-    pub tls: Arc<rustls::ServerConfig>,
-    /// How long running requests may take after the relay is told to stop.
-    pub drain: Duration,
-    /// The stores of the signals that are taken, for the startup line.
-    pub stores: Vec<(Signal, StoreAddress)>,
-    /// Whether tokens are minted here.
-    pub mints: bool,
-    /// The certificate that the coordinator shows.
-    pub certificate: CertificateStatus,
-    /// Where operators look, if anywhere.
-    pub admin: Option<AdminConfig>,
-}
-
-pub(super) fn assemble(file: &ConfigFile, base: &Path) -> Result<Assembled, ConfigFaults> {
+pub(super) fn assemble(file: &ConfigFile, path: &Path) -> Result<Settings, ConfigFaults> {
+    let base = path.parent().unwrap_or(Path::new("."));
     let mut faults = ConfigFaults::default();
     let tls = tls(&file.tls, base, &mut faults);
-    let registry = registry(file, base, &mut faults);
-    let issuer = issuer(file, base, registry.clone(), &mut faults);
-    let keys = keys(file, issuer.as_ref().and_then(Option::as_deref), base, &mut faults);
+    let removed = removed(file, base, &mut faults);
+    let issuer = issuer(file, base, &mut faults);
+    let keys = read_key_files("tokens.keys", &file.tokens.keys, base, &mut faults);
     let stores = stores(file, &mut faults);
     let traces = traces(file, &mut faults);
     let listener = listener(&file.listener, base, &mut faults);
@@ -57,46 +39,40 @@ pub(super) fn assemble(file: &ConfigFile, base: &Path) -> Result<Assembled, Conf
     file.limits.check(&mut faults);
     let tenants = tenants(file, &mut faults);
     check_tokens(file, &mut faults);
-    let assembled = (|| {
-        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-        let verifier = JwtVerifier::new(keys?, expectations(file), clock);
-        let mut builder = RelayBuilder::new(Arc::new(verifier))
-            .registry(registry?)
-            .tenants(tenants?)
-            .budget_limits(file.limits.budget())
-            .body_limits(file.limits.body())
-            .traces(traces)
-            .allow_unknown_length(file.limits.allow_unknown_length);
-        let (tls, certificate) = tls?;
-        let issuer = issuer?;
-        let mints = issuer.is_some();
-        if let Some(issuer) = issuer {
-            builder = builder.issuer(issuer);
-        }
-        let stores = stores?;
-        let addresses = stores.iter().map(|(signal, settings)| (*signal, settings.address.clone())).collect();
-        for (signal, settings) in stores {
-            builder = builder.store(signal, settings);
-        }
-        Some(Assembled {
-            service: builder.build(),
-            listener: listener?,
-            tls,
-            certificate,
-            admin: file.admin.as_ref().map(|s| AdminConfig { address: s.address, allow_remote: s.allow_remote }),
-            drain: Duration::from_secs(file.listener.drain_seconds),
-            stores: addresses,
-            mints,
+    let settings = (|| {
+        Some(Settings {
+            tls: tls?,
+            keys: keys?,
+            expected: expectations(file),
+            issuer: issuer?,
+            removed: removed?,
+            tenants: tenants?,
+            fixed: FixedSettings {
+                listener: listener?,
+                admin: file.admin.as_ref().map(|s| AdminConfig { address: s.address, allow_remote: s.allow_remote }),
+                drain: Duration::from_secs(file.listener.drain_seconds),
+                stores: stores?,
+                budget: file.limits.budget(),
+                body: file.limits.body(),
+                traces,
+                allow_unknown_length: file.limits.allow_unknown_length,
+            },
+            files: files(file, path, base),
         })
     })();
-    faults.into_result(assembled)
+    faults.into_result(settings)
 }
 
-fn tls(
-    section: &TlsSection,
-    base: &Path,
-    faults: &mut ConfigFaults,
-) -> Option<(Arc<rustls::ServerConfig>, CertificateStatus)> {
+/// Every file that the settings came from.
+fn files(file: &ConfigFile, path: &Path, base: &Path) -> Vec<PathBuf> {
+    let tls = [&file.tls.certificate, &file.tls.key, &file.tls.client_ca].into_iter().chain(&file.tls.crls);
+    let issuer =
+        file.issuer.iter().flat_map(|issuer| std::iter::once(&issuer.signing_key).chain(&issuer.previous_keys));
+    let named = tls.chain(issuer).chain(&file.tokens.keys).chain(&file.runners.removed);
+    std::iter::once(path.to_owned()).chain(named.map(|named| base.join(named))).collect()
+}
+
+fn tls(section: &TlsSection, base: &Path, faults: &mut ConfigFaults) -> Option<TlsSettings> {
     let credentials = Credentials::from_files(base.join(&section.certificate), base.join(&section.key));
     let credentials = faults.take("tls.certificate and tls.key", "", credentials);
     if let Some(credentials) = &credentials {
@@ -114,16 +90,17 @@ fn tls(
             crls.extend(more);
         }
     }
-    let credentials = credentials?;
-    let config = telemetry_certs::server_config(ServerTls {
+    let (credentials, roots) = (credentials?, roots?);
+    let server = telemetry_certs::server_config(ServerTls {
         credentials: &credentials,
-        client_roots: &roots?,
+        client_roots: &roots,
         crls: crls.ders(),
         alpn: &[ALPN_H3],
     });
-    let tls = faults.take("[tls]", "", config).map(Arc::new)?;
+    let server = faults.take("[tls]", "", server).map(Arc::new)?;
+    let clients = faults.take("[tls]", "", telemetry_certs::client_verifier(&roots, crls.ders()))?;
     let summary = faults.take("tls.certificate", "", telemetry_certs::describe(credentials.leaf()))?;
-    Some((tls, CertificateStatus::of(&summary)))
+    Some(TlsSettings { server, clients, certificate: CertificateStatus::of(&summary) })
 }
 
 fn check_admin(section: &AdminSection, faults: &mut ConfigFaults) {
@@ -135,30 +112,29 @@ fn check_admin(section: &AdminSection, faults: &mut ConfigFaults) {
     );
 }
 
-fn registry(file: &ConfigFile, base: &Path, faults: &mut ConfigFaults) -> Option<Arc<dyn RunnerRegistry>> {
-    let removed = match &file.runners.removed {
-        None => Default::default(),
-        Some(path) => faults.take("runners.removed", "", RemovedRunners::load(&base.join(path)))?,
-    };
-    Some(Arc::new(RemovedRunners::new(removed)))
+fn removed(file: &ConfigFile, base: &Path, faults: &mut ConfigFaults) -> Option<HashSet<RunnerId>> {
+    match &file.runners.removed {
+        None => Some(HashSet::new()),
+        Some(path) => faults.take("runners.removed", "", RemovedRunners::load(&base.join(path))),
+    }
 }
 
-/// The issuer, if there is to be one. The outer `None` says that it can't be had.
-fn issuer(
-    file: &ConfigFile,
-    base: &Path,
-    registry: Option<Arc<dyn RunnerRegistry>>,
-    faults: &mut ConfigFaults,
-) -> Option<Option<Arc<Issuer>>> {
+/// How tokens are minted, if they are to be. The outer `None` says that they can't be.
+fn issuer(file: &ConfigFile, base: &Path, faults: &mut ConfigFaults) -> Option<Option<IssuerSettings>> {
+    const REMEDY: &str = "name a PKCS#8 private key in PEM; `telemetry-relay certs init` makes one";
     let Some(section) = &file.issuer else { return Some(None) };
-    let ring = key_ring(section, base, faults);
+    let path = base.join(&section.signing_key);
+    let at = at("issuer.signing_key", &path);
+    let pem = faults.take(&at, REMEDY, std::fs::read(&path));
+    let signing = pem.and_then(|pem| faults.take(&at, REMEDY, SigningKey::from_pem(&pem)));
+    let former = read_key_files("issuer.previous_keys", &section.previous_keys, base, faults);
     let mut config = IssuerConfig::new(&file.tokens.issuer);
     config.organization.clone_from(&section.organization);
     config.cluster.clone_from(&section.cluster);
     config.runner_id_claim.clone_from(&file.tokens.runner_id_claim);
     config.signals = granted(file);
-    let issuer = Issuer::new(config, ring?, Arc::new(SystemClock), registry?);
-    faults.take("[issuer]", "", issuer).map(|issuer| Some(Arc::new(issuer)))
+    faults.take("[issuer]", "", config.check());
+    Some(Some(IssuerSettings { config, signing: signing?, former: former? }))
 }
 
 /// A signal is granted to someone only where there is a store for it.
@@ -167,31 +143,13 @@ fn granted(file: &ConfigFile) -> Vec<Signal> {
     Signal::ALL.into_iter().zip(stores).filter_map(|(signal, store)| store.as_ref().map(|_| signal)).collect()
 }
 
-fn key_ring(section: &IssuerSection, base: &Path, faults: &mut ConfigFaults) -> Option<KeyRing> {
-    const REMEDY: &str = "name a PKCS#8 private key in PEM; `telemetry-relay certs init` makes one";
-    let path = base.join(&section.signing_key);
-    let pem = faults.take(&at("issuer.signing_key", &path), REMEDY, std::fs::read(&path));
-    let signing = pem.and_then(|pem| faults.take(&at("issuer.signing_key", &path), REMEDY, SigningKey::from_pem(&pem)));
-    let mut former = Some(KeySet::default());
-    for path in &section.previous_keys {
-        let more = read_key_file("issuer.previous_keys", &base.join(path), faults);
-        former = merge(former, more, "issuer.previous_keys", faults);
-    }
-    faults.take("[issuer]", "", KeyRing::new(signing?, &former?))
-}
-
-/// The keys that tokens are verified with: those of the files, and the issuer's own.
-fn keys(file: &ConfigFile, issuer: Option<&Issuer>, base: &Path, faults: &mut ConfigFaults) -> Option<KeySet> {
-    let mut keys = Some(issuer.map(Issuer::public_keys).unwrap_or_default());
-    for path in &file.tokens.keys {
-        let more = read_key_file("tokens.keys", &base.join(path), faults);
-        keys = merge(keys, more, "tokens.keys", faults);
+fn read_key_files(key: &str, paths: &[PathBuf], base: &Path, faults: &mut ConfigFaults) -> Option<KeySet> {
+    let mut keys = Some(KeySet::default());
+    for path in paths {
+        let more = read_key_file(key, &base.join(path), faults);
+        keys = keys.and_then(|keys| faults.take(key, "", keys.merge(&more?)));
     }
     keys
-}
-
-fn merge(keys: Option<KeySet>, more: Option<KeySet>, at: &str, faults: &mut ConfigFaults) -> Option<KeySet> {
-    faults.take(at, "", keys?.merge(&more?))
 }
 
 /// A JWKS document (`.json`), or a public key in PEM whose `kid` is its RFC 7638 thumbprint, as the issuer gives it.

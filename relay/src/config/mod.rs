@@ -7,11 +7,11 @@ mod fault;
 mod file;
 mod limits;
 mod reset_key;
+mod settings;
 mod tenants;
 
 use std::path::Path;
 
-pub use assemble::Assembled;
 pub use env::{EnvSource, ProcessEnv};
 pub use fault::{ConfigFault, ConfigFaults};
 pub use file::{
@@ -19,19 +19,19 @@ pub use file::{
     TokensSection,
 };
 pub use limits::{LimitsSection, TenantLimitsSection};
+pub use settings::{FixedSettings, IssuerSettings, Settings, TlsSettings};
 pub use tenants::{AccountFromSection, RuleSection, TenantSection};
 
-/// Reads the file at `path`, applies the environment, reads every key and certificate, and puts the relay together.
+/// Reads the file at `path`, applies the environment, and reads every key and certificate.
 /// Paths in the file are relative to the file's folder.
 ///
 /// # Errors
 /// Everything that is wrong, not the first.
-pub fn load(path: &Path, env: &dyn EnvSource) -> Result<Assembled, ConfigFaults> {
+pub fn load(path: &Path, env: &dyn EnvSource) -> Result<Settings, ConfigFaults> {
     let text = std::fs::read_to_string(path).map_err(|error| {
         let remedy = "name a readable file with --config, or make one from the example in the operator's guide";
         ConfigFaults::one(ConfigFault::new(path.display(), error, remedy))
     })?;
     let file = ConfigFile::parse(&text, env)?;
-    let base = path.parent().unwrap_or(Path::new("."));
-    assemble::assemble(&file, base)
+    assemble::assemble(&file, path)
 }

@@ -31,7 +31,7 @@ const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 const MAX_ANSWER_BYTES: usize = 64 * 1024;
 
 /// A store and how batches of one signal are sent to it.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct BackendSettings {
     /// Where it listens.
     pub address: StoreAddress,

@@ -19,7 +19,7 @@ use super::{Encoding, WriteHead};
 use crate::admission::BodyReservation;
 
 /// Bounds of one body.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct BodyLimits {
     /// The largest body as received, in bytes.
     pub max_body_bytes: u64,

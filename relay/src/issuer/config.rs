@@ -50,7 +50,7 @@ impl IssuerConfig {
     }
 
     /// Looks for settings under which no token, or no acceptable token, would be minted.
-    pub(super) fn check(&self) -> Result<(), IssuerConfigError> {
+    pub(crate) fn check(&self) -> Result<(), IssuerConfigError> {
         let lists = [("workloads", &self.workloads), ("audiences", &self.audiences)];
         for (setting, list) in lists {
             if list.is_empty() || !list.iter().all(|name| is_name(name)) {

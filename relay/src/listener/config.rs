@@ -9,7 +9,7 @@ use telemetry_h3::transport::TransportLimits;
 use telemetry_h3::udp::WANTED_BUFFER_BYTES;
 
 /// Where and how to listen. The defaults are for peers that nobody trusts.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct ListenerConfig {
     /// The UDP address.
     pub address: SocketAddr,

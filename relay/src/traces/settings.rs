@@ -8,7 +8,7 @@ use super::{TraceLimits, TraceRules};
 pub const DEFAULT_SAMPLE_RATIO: f64 = 0.01;
 
 /// What of a runner's spans is kept, and how many spans it should make: `[traces]` in the configuration.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, PartialEq)]
 #[serde(default, deny_unknown_fields)]
 pub struct TracesSettings {
     /// The share of data-path traces that runners record, 0 to 1. Default 0.01. Runners learn it from the policy.

@@ -1,0 +1,99 @@
+//! A configuration that was read and checked whole: every file opened, every key parsed.
+
+use std::collections::HashSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::server::danger::ClientCertVerifier;
+use telemetry_proto::claims::Expectations;
+use telemetry_proto::{RunnerId, Signal};
+
+use crate::admin::{AdminConfig, CertificateStatus};
+use crate::admission::BudgetLimits;
+use crate::forward::BackendSettings;
+use crate::gate::KeySet;
+use crate::intake::BodyLimits;
+use crate::issuer::{IssuerConfig, SigningKey};
+use crate::listener::ListenerConfig;
+use crate::tenancy::TenantSet;
+use crate::traces::TracesSettings;
+
+/// Everything that a relay runs from. Nothing in it can fail any more but for what the system refuses (a port in use).
+pub struct Settings {
+    /// Which certificates are shown and accepted.
+    pub tls: TlsSettings,
+    /// The keys that tokens are verified with, beside the issuer's own.
+    pub keys: KeySet,
+    /// What tokens are checked against.
+    pub expected: Expectations,
+    /// How tokens are minted, if they are minted here.
+    pub issuer: Option<IssuerSettings>,
+    /// Runners that are no longer part of the cluster.
+    pub removed: HashSet<RunnerId>,
+    /// The tenants and their limits.
+    pub tenants: TenantSet,
+    /// What only a restart changes.
+    pub fixed: FixedSettings,
+    /// The files that all this came from.
+    pub files: Vec<PathBuf>,
+}
+
+/// Which certificates are shown and accepted.
+pub struct TlsSettings {
+    /// The coordinator's side of TLS.
+    pub server: Arc<rustls::ServerConfig>,
+    /// What it verifies runners with; to ask again about connections that are open.
+    pub clients: Arc<dyn ClientCertVerifier>,
+    /// The certificate that the coordinator shows.
+    pub certificate: CertificateStatus,
+}
+
+/// How tokens are minted.
+pub struct IssuerSettings {
+    /// For whom, and how long they live.
+    pub config: IssuerConfig,
+    /// The key that signs.
+    pub signing: SigningKey,
+    /// Keys of before, whose tokens are accepted until they end.
+    pub former: KeySet,
+}
+
+/// What only a restart changes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FixedSettings {
+    /// Where and how to listen.
+    pub listener: ListenerConfig,
+    /// Where operators look, if anywhere.
+    pub admin: Option<AdminConfig>,
+    /// How long running requests may take after the relay is told to stop.
+    pub drain: Duration,
+    /// The stores of the signals that are taken.
+    pub stores: Vec<(Signal, BackendSettings)>,
+    /// The memory for bodies.
+    pub budget: BudgetLimits,
+    /// Bounds of one body.
+    pub body: BodyLimits,
+    /// What of a runner's spans is kept.
+    pub traces: TracesSettings,
+    /// Whether writes may come without `Content-Length`.
+    pub allow_unknown_length: bool,
+}
+
+impl FixedSettings {
+    /// The sections that differ, and so take effect at the next start only.
+    #[must_use]
+    pub fn differences(&self, other: &Self) -> Vec<&'static str> {
+        let same_limits = self.budget == other.budget
+            && self.body == other.body
+            && self.allow_unknown_length == other.allow_unknown_length;
+        let sections = [
+            ("[listener]", self.listener == other.listener && self.drain == other.drain),
+            ("[admin]", self.admin == other.admin),
+            ("[stores]", self.stores == other.stores),
+            ("[limits]", same_limits),
+            ("[traces]", self.traces == other.traces),
+        ];
+        sections.into_iter().filter(|(_, same)| !same).map(|(section, _)| section).collect()
+    }
+}

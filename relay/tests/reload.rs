@@ -1,0 +1,230 @@
+//! A relay takes another configuration while it runs: certificates, revocations, removed runners, keys.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+#[path = "listener/harness.rs"]
+mod harness;
+
+use std::time::{Duration, SystemTime};
+
+use bytes::{Buf, Bytes};
+use harness::*;
+use http::{Method, Request, StatusCode};
+use telemetry_certs::testing::Leaf;
+use telemetry_certs::{CrlRequest, Issued, PeerIdentity, Revocation};
+use telemetry_h3::client::SendRequest;
+use telemetry_h3::transport::TransportLimits;
+use telemetry_proto::mint::{MintRequest, MintResponse};
+use telemetry_proto::{Reason, Signal, header};
+use telemetry_relay::config::{self, ConfigFaults};
+use telemetry_relay::gate::SignatureAlgorithm;
+use telemetry_relay::issuer::SigningKey;
+use telemetry_relay::running::{Applied, Running};
+use tempfile::TempDir;
+
+/// A relay that runs from files. Its stores are away, which no test here minds.
+struct Relay {
+    cluster: Cluster,
+    dir: TempDir,
+    running: Running,
+}
+
+const CONFIG: &str = r#"
+[listener]
+address = "127.0.0.1:0"
+[tls]
+certificate = "coordinator.pem"
+key = "coordinator-key.pem"
+client_ca = "ca.pem"
+crls = ["crl.pem"]
+[tokens]
+issuer = "https://coordinator.test"
+[issuer]
+signing_key = "signing.pem"
+[runners]
+removed = "removed.txt"
+[stores.metrics]
+url = "http://127.0.0.1:9"
+"#;
+
+impl Relay {
+    async fn start() -> Self {
+        let (cluster, dir) = (Cluster::new(), TempDir::new().unwrap());
+        let path = |name: &str| dir.path().join(name);
+        std::fs::write(path("relay.toml"), CONFIG).unwrap();
+        std::fs::write(path("ca.pem"), cluster.authority.certificate_pem()).unwrap();
+        std::fs::write(path("removed.txt"), "# nobody\n").unwrap();
+        std::fs::write(path("signing.pem"), signing_key()).unwrap();
+        std::fs::write(path("crl.pem"), crl(&cluster, &[])).unwrap();
+        write_certificate(&cluster, &dir);
+        let running = Running::start(load(&dir).unwrap()).await.unwrap();
+        Self { cluster, dir, running }
+    }
+
+    fn write(&self, name: &str, text: impl AsRef<[u8]>) {
+        std::fs::write(self.dir.path().join(name), text).unwrap();
+    }
+
+    /// Reads the files anew and puts them in force.
+    fn reload(&self) -> Applied {
+        self.running.apply(load(&self.dir).unwrap()).unwrap()
+    }
+
+    async fn connect(&self, issued: &Issued) -> Client {
+        let tls = self.cluster.client_tls(issued);
+        let address = self.running.listener().local_addr();
+        within(Client::dial(address, tls, TransportLimits::default())).await.unwrap()
+    }
+}
+
+fn load(dir: &TempDir) -> Result<config::Settings, ConfigFaults> {
+    config::load(&dir.path().join("relay.toml"), &[("", ""); 0])
+}
+
+fn signing_key() -> String {
+    SigningKey::generate(SignatureAlgorithm::EdDsa).unwrap().to_pem().unwrap()
+}
+
+fn write_certificate(cluster: &Cluster, dir: &TempDir) {
+    let issued = Leaf::coordinator(COORDINATOR).issued_by(&cluster.authority);
+    std::fs::write(dir.path().join("coordinator.pem"), issued.chain_pem).unwrap();
+    std::fs::write(dir.path().join("coordinator-key.pem"), issued.key_pem).unwrap();
+}
+
+fn crl(cluster: &Cluster, revoked: &[&Issued]) -> String {
+    let serial = |issued: &&Issued| PeerIdentity::from_leaf(issued.credentials().unwrap().leaf()).unwrap().serial;
+    let revoked = revoked.iter().map(|issued| Revocation { serial: serial(issued), revoked_at: SystemTime::now() });
+    let request = CrlRequest { revoked: revoked.collect(), number: 1, lifetime: Duration::from_secs(3_600) };
+    cluster.authority.issue_crl(&request).unwrap()
+}
+
+async fn call(
+    requests: &mut SendRequest,
+    method: Method,
+    path: &str,
+    token: Option<&str>,
+    body: Vec<u8>,
+) -> (StatusCode, Option<Reason>, Bytes) {
+    let mut request = Request::builder().method(method).uri(format!("https://{COORDINATOR}{path}"));
+    request = request.header("content-length", body.len());
+    if let Some(token) = token {
+        request = request.header(header::WORKLOAD_TOKEN, token);
+    }
+    let exchange = async {
+        let mut stream = requests.send_request(request.body(()).unwrap()).await?;
+        stream.send_data(body.into()).await?;
+        stream.finish().await?;
+        let head = stream.recv_response().await?;
+        let mut body = Vec::new();
+        while let Some(mut data) = stream.recv_data().await? {
+            body.extend_from_slice(&data.copy_to_bytes(data.remaining()));
+        }
+        Ok::<_, h3::error::StreamError>((head, Bytes::from(body)))
+    };
+    let (head, body) = within(exchange).await.unwrap();
+    let reason = head.headers().get(header::REASON).and_then(|value| Reason::from_header(value.as_bytes()));
+    (head.status(), reason, body)
+}
+
+async fn mint(requests: &mut SendRequest) -> String {
+    let request = serde_json::to_vec(&MintRequest::telemetry_writer(&[Signal::Metrics])).unwrap();
+    let (status, _, body) = call(requests, Method::POST, "/_identity/token", None, request).await;
+    assert_eq!(status, StatusCode::OK);
+    serde_json::from_slice::<MintResponse>(&body).unwrap().token
+}
+
+/// What becomes of a write. The store is away, so a token that is good ends as `backend-unreachable`.
+async fn write(requests: &mut SendRequest, token: &str) -> Option<Reason> {
+    call(requests, Method::POST, Signal::Metrics.write_path(), Some(token), b"up 1\n".to_vec()).await.1
+}
+
+#[tokio::test]
+async fn a_removed_runner_loses_its_connection_and_its_token_and_nobody_else_does() {
+    let relay = Relay::start().await;
+    let (r1, r2) = (relay.cluster.runner("r1"), relay.cluster.runner("r2"));
+    let (first, second) = (relay.connect(&r1).await, relay.connect(&r2).await);
+    let mut requests = first.http().await;
+    let token = mint(&mut requests).await;
+    assert_eq!(write(&mut requests, &token).await, Some(Reason::BackendUnreachable));
+    let mut others = second.http().await;
+    let other_token = mint(&mut others).await;
+
+    relay.write("removed.txt", "r1\n");
+    assert_eq!(relay.reload().closed_connections, 1);
+    within(first.quic.closed()).await;
+    let again = relay.connect(&r1).await;
+    let mut requests = again.http().await;
+    assert_eq!(write(&mut requests, &token).await, Some(Reason::RunnerRemoved));
+    assert_eq!(write(&mut others, &other_token).await, Some(Reason::BackendUnreachable));
+}
+
+#[tokio::test]
+async fn a_revoked_certificate_loses_its_connection_and_does_not_get_in_again() {
+    let relay = Relay::start().await;
+    let (r1, r2) = (relay.cluster.runner("r1"), relay.cluster.runner("r2"));
+    let (first, second) = (relay.connect(&r1).await, relay.connect(&r2).await);
+    let (mut requests, mut others) = (first.http().await, second.http().await);
+    let token = mint(&mut requests).await;
+    let other_token = mint(&mut others).await;
+
+    relay.write("crl.pem", crl(&relay.cluster, &[&r1]));
+    assert_eq!(relay.reload().closed_connections, 1);
+    within(first.quic.closed()).await;
+    let again = relay.connect(&r1).await;
+    assert!(matches!(within(again.quic.closed()).await, quinn::ConnectionError::ConnectionClosed(_)));
+    assert_eq!(write(&mut others, &other_token).await, Some(Reason::BackendUnreachable));
+    drop(token);
+}
+
+#[tokio::test]
+async fn a_new_certificate_is_shown_to_new_connections_and_old_ones_stay() {
+    let relay = Relay::start().await;
+    let r1 = relay.cluster.runner("r1");
+    let before = relay.connect(&r1).await;
+    let mut requests = before.http().await;
+    let token = mint(&mut requests).await;
+    write_certificate(&relay.cluster, &relay.dir);
+    assert_eq!(relay.reload(), Applied::default());
+    let after = relay.connect(&r1).await;
+    after.http().await;
+    assert_ne!(before.server_certificate(), after.server_certificate());
+    assert_eq!(write(&mut requests, &token).await, Some(Reason::BackendUnreachable));
+}
+
+#[tokio::test]
+async fn a_key_is_rotated_with_old_and_new_side_by_side_and_the_old_one_taken_away() {
+    let relay = Relay::start().await;
+    let r1 = relay.cluster.runner("r1");
+    let client = relay.connect(&r1).await;
+    let mut requests = client.http().await;
+    let old = mint(&mut requests).await;
+    let old_key = std::fs::read_to_string(relay.dir.path().join("signing.pem")).unwrap();
+    let public = SigningKey::from_pem(old_key.as_bytes()).unwrap();
+
+    let jwks = telemetry_relay::gate::KeySet::of(public.kid(), public.public().clone()).unwrap().to_jwks();
+    relay.write("old.json", jwks);
+    relay.write("signing.pem", signing_key());
+    relay.write("relay.toml", CONFIG.replace("signing_key", "previous_keys = [\"old.json\"]\nsigning_key"));
+    assert_eq!(relay.reload(), Applied::default());
+    let new = mint(&mut requests).await;
+    assert_eq!(write(&mut requests, &old).await, Some(Reason::BackendUnreachable));
+    assert_eq!(write(&mut requests, &new).await, Some(Reason::BackendUnreachable));
+
+    relay.write("relay.toml", CONFIG);
+    relay.reload();
+    assert_eq!(write(&mut requests, &old).await, Some(Reason::TokenUnknownKey));
+    assert_eq!(write(&mut requests, &new).await, Some(Reason::BackendUnreachable));
+
+    relay.write("signing.pem", old_key);
+    relay.reload();
+    assert_eq!(write(&mut requests, &old).await, Some(Reason::BackendUnreachable), "and back again");
+}
+
+#[tokio::test]
+async fn what_needs_a_restart_is_named_and_a_broken_file_is_not_put_in_force() {
+    let relay = Relay::start().await;
+    relay
+        .write("relay.toml", CONFIG.replace("127.0.0.1:9", "127.0.0.1:10") + "[limits]\nallow_unknown_length = true\n");
+    assert_eq!(relay.reload().needs_restart, ["[stores]", "[limits]"]);
+    relay.write("ca.pem", "cut");
+    assert!(load(&relay.dir).err().unwrap().to_string().contains("ca.pem"));
+}
