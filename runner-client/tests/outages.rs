@@ -8,7 +8,7 @@ use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
 use support::path::slow_path;
-use support::{Board, Cluster, PATIENCE};
+use support::{Board, Cluster, PATIENCE, Reply};
 use telemetry_runner_client::{Client, Point};
 
 /// The promise: a coordinator that is back gets the next batch within this.
@@ -37,6 +37,34 @@ async fn after_a_restart_under_an_idle_client_the_next_batch_arrives_within_two_
         assert!(took < BACK_WITHIN, "{took:?} with reset key {keeps_reset_key}, goodbye {says_goodbye}");
         client.close(PATIENCE).await;
     }
+}
+
+#[tokio::test]
+async fn a_coordinator_that_dies_before_it_answers_gets_the_batch_again_within_two_seconds_of_its_return() {
+    let cluster = Cluster::new();
+    let board = Board::new(|number, _| Reply { hang: number == 1, ..Reply::verdict(204, "delivered") });
+    let server = cluster.start(&board);
+    let client = cluster.client(&[server.address]).build().unwrap();
+    deliver(&client).await;
+    client.metrics().write(Point::new("p", 1.0)).unwrap();
+    board.saw(2).await;
+    // The runner knows that the request arrived whole: nothing is in flight whose loss it could notice.
+    assert_eq!(client.flush(Duration::from_secs(1)).await.waiting, 1);
+    let _server = cluster.start_at(server.kill(), &board, None);
+    let began = Instant::now();
+    assert_eq!(client.flush(PATIENCE).await.delivered, 1);
+    assert!(began.elapsed() < BACK_WITHIN, "{:?}", began.elapsed());
+}
+
+#[tokio::test]
+async fn a_slow_answer_costs_no_connection() {
+    let cluster = Cluster::new();
+    let board = Board::new(|_, _| Reply { hang: true, ..Reply::verdict(204, "delivered") });
+    let server = cluster.start(&board);
+    let client = cluster.client(&[server.address]).build().unwrap();
+    client.metrics().write(Point::new("p", 1.0)).unwrap();
+    assert_eq!(client.flush(Duration::from_secs(5)).await.waiting, 1);
+    assert_eq!((board.batches().len(), server.connections()), (1, 1));
 }
 
 #[tokio::test]

@@ -10,6 +10,7 @@ use http::uri::{PathAndQuery, Scheme};
 use http::{Request, Response, Uri};
 use telemetry_h3::client::{self, SendRequest};
 use telemetry_h3::guard::{Monitor, RecvStream};
+use telemetry_h3::transport::TransportLimits;
 use telemetry_h3::{Code, GuardLimits, StreamFailure};
 use telemetry_proto::limits::MAX_CONTROL_BODY_BYTES;
 use tokio::sync::Notify;
@@ -23,6 +24,8 @@ use super::error::{ConnectError, ConnectErrorKind, SendError};
 const CONFIRMATION_POLL: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(20));
 /// How often traffic is looked at while a request is under way.
 pub(super) const TICK: Duration = Duration::from_millis(100);
+/// Looks in a row without an acknowledgement, after which one is asked for.
+const PROBE_AFTER: u32 = 3;
 /// The shortest time without an acknowledgement that is suspicious.
 const MIN_PATIENCE: Duration = Duration::from_millis(500);
 
@@ -118,13 +121,19 @@ impl Live {
     pub(super) async fn mind_silence(&self) -> Infallible {
         let mut last = self.traffic();
         let mut silent_since: Option<Instant> = None;
+        let mut quiet_ticks = 0;
         loop {
             sleep(TICK).await;
             let traffic = self.traffic();
+            quiet_ticks += 1;
             if traffic.heard != last.heard {
                 silent_since = None;
+                quiet_ticks = 0;
             } else if traffic.asked != last.asked {
                 silent_since.get_or_insert_with(Instant::now);
+            } else if quiet_ticks >= PROBE_AFTER && silent_since.is_none() {
+                self.ask_for_a_sign_of_life();
+                quiet_ticks = 0;
             }
             last = traffic;
             if silent_since.is_some_and(|since| since.elapsed() >= self.patience()) {
@@ -134,6 +143,15 @@ impl Live {
         }
     }
 
+    /// The request may have arrived, and its receiver died before it answered: then nothing is left to be acknowledged.
+    /// quinn has no ping. It tells the other side when we allow it more data, which must be acknowledged; one byte more
+    /// and less again is no change but for that.
+    fn ask_for_a_sign_of_life(&self) {
+        let window = TransportLimits::default().connection_window;
+        self.quic.set_receive_window(window.saturating_add(1).into());
+        self.quic.set_receive_window(window.into());
+    }
+
     fn traffic(&self) -> Traffic {
         let stats = self.quic.stats();
         // What a client sends and wants acknowledged: requests, and what quinn sends in turn when no acknowledgement comes:
@@ -141,7 +159,7 @@ impl Live {
         // loss is what they are for; those have a PING, and an IMMEDIATE_ACK for such a peer.
         let (sent, probes) = (stats.frame_tx, stats.path.sent_plpmtud_probes);
         let signs_of_life = sent.ping.saturating_sub(probes) + sent.immediate_ack.saturating_sub(probes);
-        Traffic { asked: sent.stream + signs_of_life, heard: stats.frame_rx.acks }
+        Traffic { asked: sent.stream + sent.max_data + signs_of_life, heard: stats.frame_rx.acks }
     }
 
     /// How long the other side may take to acknowledge.

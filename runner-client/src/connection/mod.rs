@@ -5,6 +5,7 @@ mod dial;
 mod error;
 mod link;
 mod live;
+mod schedule;
 mod transport;
 
 use std::io;

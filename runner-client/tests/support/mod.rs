@@ -56,11 +56,13 @@ pub(crate) struct Reply {
     pub(crate) headers: Vec<(&'static str, String)>,
     /// Stop reading after the headers, and answer then.
     pub(crate) early: bool,
+    /// Take the whole request and never answer.
+    pub(crate) hang: bool,
 }
 
 impl Reply {
     pub(crate) fn unmarked(status: u16) -> Self {
-        Self { status, headers: Vec::new(), early: false }
+        Self { status, headers: Vec::new(), early: false, hang: false }
     }
 
     pub(crate) fn verdict(status: u16, verdict: &str) -> Self {
@@ -241,9 +243,12 @@ pub(crate) struct Server {
 
 impl Server {
     /// Ends it as a crash would: nobody is told.
-    pub(crate) fn kill(mut self) -> SocketAddr {
-        self.runtime.take().unwrap().shutdown_background();
-        self.address
+    pub(crate) fn kill(self) -> SocketAddr {
+        let address = self.address;
+        drop(self);
+        // Dead is who has left the port.
+        drop(bind(address));
+        address
     }
 
     /// Ends it with a farewell to every client.
@@ -302,6 +307,9 @@ async fn handle(resolver: RequestResolver, board: Arc<Board>) {
     }
     if !is_mint {
         board.add(Received { path, headers: head.headers, body: body.freeze(), at: Instant::now() });
+    }
+    if reply.hang {
+        std::future::pending::<()>().await;
     }
     if reply.early {
         // The order that is harder to bear: the upload fails, and only then comes the answer that says why.
