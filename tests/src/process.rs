@@ -50,6 +50,7 @@ pub struct Usage {
 pub(crate) struct Process {
     program: PathBuf,
     arguments: Vec<OsString>,
+    environment: Vec<(&'static str, &'static str)>,
     log_file: PathBuf,
     child: Mutex<Option<Child>>,
 }
@@ -57,7 +58,18 @@ pub(crate) struct Process {
 impl Process {
     /// Says what to run. What it prints is appended to `log_file`.
     pub(crate) const fn new(program: PathBuf, arguments: Vec<OsString>, log_file: PathBuf) -> Self {
-        Self { program, arguments, log_file, child: Mutex::new(None) }
+        Self { program, arguments, environment: Vec::new(), log_file, child: Mutex::new(None) }
+    }
+
+    /// Sets a variable of its environment.
+    pub(crate) fn env(mut self, name: &'static str, value: &'static str) -> Self {
+        self.environment.push((name, value));
+        self
+    }
+
+    /// All that it has printed since the first start.
+    pub(crate) fn log(&self) -> io::Result<String> {
+        Ok(String::from_utf8_lossy(&fs::read(&self.log_file)?).into_owned())
     }
 
     /// Starts it, after killing what runs, and waits until `ready` says so.
@@ -117,6 +129,7 @@ impl Process {
         let log = OpenOptions::new().create(true).append(true).open(&self.log_file)?;
         Command::new(&self.program)
             .args(&self.arguments)
+            .envs(self.environment.iter().copied())
             .stdin(Stdio::null())
             .stdout(File::try_clone(&log)?)
             .stderr(log)
@@ -125,8 +138,9 @@ impl Process {
     }
 
     fn end_of_log(&self) -> String {
-        const BYTES: usize = 2_000;
-        let text = fs::read(&self.log_file).unwrap_or_default();
-        String::from_utf8_lossy(&text[text.len().saturating_sub(BYTES)..]).into_owned()
+        const LINES: usize = 20;
+        let log = self.log().unwrap_or_default();
+        let lines: Vec<&str> = log.lines().collect();
+        lines[lines.len().saturating_sub(LINES)..].join("\n")
     }
 }

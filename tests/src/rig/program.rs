@@ -14,11 +14,13 @@ use crate::process::{Process, ProcessError, Usage};
 use crate::program::Program;
 use crate::raw::RawClient;
 
+/// All that the relay's own code can say, and most of what others say.
+const LOG_LEVELS: &str = "debug,telemetry_relay=trace,telemetry_h3=trace,telemetry_certs=trace,telemetry_proto=trace";
+
 /// `telemetry-relay serve` with a configuration of its own. Killed when dropped.
 #[derive(Debug)]
 pub struct RelayProgram {
     process: Process,
-    log: PathBuf,
     address: SocketAddr,
     roots: Roots,
     probe: Credentials,
@@ -42,10 +44,11 @@ impl RelayProgram {
         let folder = tempfile::Builder::new().prefix("telemetry-relay-").tempdir()?;
         let config = write_files(folder.path(), address, &parts)?;
         let log = folder.path().join("log.txt");
-        let process = Process::new(program, vec!["serve".into(), "--config".into(), config.into()], log.clone());
+        let arguments = vec!["serve".into(), "--config".into(), config.into()];
+        let process = Process::new(program, arguments, log).env("RUST_LOG", LOG_LEVELS);
         let probe = RunnerId::new("probe").map_err(|error| RigError::Setup(error.to_string()))?;
         let probe = parts.cluster.issue_runner(&probe)?;
-        let relay = Self { process, log, address, roots: parts.cluster.roots().clone(), probe, _folder: folder };
+        let relay = Self { process, address, roots: parts.cluster.roots().clone(), probe, _folder: folder };
         relay.restart().await?;
         Ok(relay)
     }
@@ -82,12 +85,12 @@ impl RelayProgram {
         self.process.start(ready).await
     }
 
-    /// Everything that it has logged since its first start.
+    /// Everything that it has logged since its first start, at every level.
     ///
     /// # Errors
     /// The file can't be read.
     pub fn log(&self) -> std::io::Result<String> {
-        fs::read_to_string(&self.log)
+        self.process.log()
     }
 
     /// What it holds now.
