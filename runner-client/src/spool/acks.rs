@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use super::disk;
 use super::folder::Folder;
-use super::format::{ACK_ENTRY, ACK_ENTRY_LEN, ACKS_EXTENSION, AckEntry, SegmentName};
+use super::format::{ACK_ENTRY, ACK_ENTRY_LEN, ACKS_EXTENSION, AckEntry, MAX_SEGMENT_RECORDS, SegmentName};
 use super::record::Amount;
 
 /// The records of one segment that are done with.
@@ -26,10 +26,11 @@ pub(super) struct Acks {
 }
 
 impl Acks {
-    /// Reads the file of a segment with `records` records. What is damaged in it is skipped.
+    /// Reads the file of a segment with `records` records. What is damaged in it is skipped, and what is about records that
+    /// the segment does not have (any more).
     pub(super) fn load(file: &File, salt: u64, records: u64) -> io::Result<Self> {
         let mut acks = Self::default();
-        let mut reader = BufReader::new(file.take(records * ACK_ENTRY_LEN));
+        let mut reader = BufReader::new(file.take(MAX_SEGMENT_RECORDS * ACK_ENTRY_LEN));
         let mut bytes = [0; ACK_ENTRY];
         while read_entry(&mut reader, &mut bytes)? {
             acks.file_len += ACK_ENTRY_LEN;

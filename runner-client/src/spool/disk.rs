@@ -1,4 +1,4 @@
-//! The two operations whose failure must be survived: writing at the end of a file, and forcing it to the disk.
+//! The operations whose failure must be survived: writing at the end of a file, forcing it to the disk, and reading.
 //!
 //! In tests a thread can make them fail at will; see [`faults`].
 
@@ -29,6 +29,22 @@ pub(super) fn sync(file: &File) -> io::Result<()> {
     file.sync_data()
 }
 
+/// Reads from `offset`; short only at the end of the file.
+pub(super) fn read(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+    #[cfg(test)]
+    faults::before_read(offset, buffer.len())?;
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match file.read_at(&mut buffer[filled..], offset + filled as u64) {
+            Ok(0) => break,
+            Ok(read) => filled += read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(filled)
+}
+
 /// Why nothing was written.
 #[derive(Debug)]
 pub(super) struct WriteError {
@@ -56,10 +72,12 @@ fn write_part(file: &File, offset: u64, part: &[u8]) -> io::Result<()> {
 pub(super) mod faults {
     use std::cell::Cell;
     use std::io;
+    use std::ops::Range;
 
     thread_local! {
         static SPACE: Cell<Option<usize>> = const { Cell::new(None) };
         static FAILING_SYNCS: Cell<usize> = const { Cell::new(0) };
+        static BAD: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
     }
 
     /// The disk takes as many more bytes; `None`: any number.
@@ -70,6 +88,17 @@ pub(super) mod faults {
     /// As many syncs fail.
     pub(in crate::spool) fn fail_syncs(count: usize) {
         FAILING_SYNCS.set(count);
+    }
+
+    /// These bytes of any file can't be read.
+    pub(in crate::spool) fn set_bad(bytes: Range<u64>) {
+        BAD.set((bytes.start, bytes.end));
+    }
+
+    pub(super) fn before_read(offset: u64, len: usize) -> io::Result<()> {
+        let (from, to) = BAD.get();
+        let is_hit = offset < to && from < offset + len as u64;
+        if is_hit { Err(io::Error::other("a block that is bad for the test")) } else { Ok(()) }
     }
 
     /// How much of a write fits, if not all of it does.

@@ -30,7 +30,7 @@ pub(super) struct Folder {
     /// Whether files were created or deleted and the folder was not forced to the disk since.
     is_unsynced: AtomicBool,
     is_exclusive: bool,
-    _lock: File,
+    lock: File,
 }
 
 impl Folder {
@@ -64,7 +64,7 @@ impl Folder {
             restrict(path);
         }
         let directory = File::open(path).map_err(|source| fail("open", source))?;
-        Ok(Self { path: path.to_owned(), directory, is_unsynced: AtomicBool::new(true), is_exclusive, _lock: lock })
+        Ok(Self { path: path.to_owned(), directory, is_unsynced: AtomicBool::new(true), is_exclusive, lock })
     }
 
     /// Its path.
@@ -117,6 +117,13 @@ impl Folder {
             return Err(error);
         }
         Ok(())
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // Closing is not enough: a process that is just being spawned holds a copy of the descriptor for a moment.
+        let _ = self.lock.unlock();
     }
 }
 

@@ -214,13 +214,11 @@ fn search(source: &dyn Source, name: &SegmentName, file_len: u64) -> (Summary, V
     let bounds = Bounds::of_file(name, file_len);
     let mut summary = Summary::empty(name);
     let mut lost: Vec<Stretch> = Vec::new();
-    let mut lose = |seq, next_seq, items| match lost.last_mut() {
-        _ if seq == next_seq => {}
-        Some(last) if last.next_seq == seq => {
-            last.next_seq = next_seq;
-            last.items += items;
+    // Stretches stay as a reader meets them: each is an entry among the acknowledgements, whose items it looks up.
+    let mut lose = |seq, next_seq, items| {
+        if seq < next_seq {
+            lost.push(Stretch { seq, next_seq, items });
         }
-        _ => lost.push(Stretch { seq, next_seq, items }),
     };
     let mut mark = Mark::first(name);
     while let Ok(Some(found)) = scan::find(source, name.salt, mark, bounds) {

@@ -6,11 +6,11 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 
 use bytes::Bytes;
 use memchr::memmem;
 
+use super::disk;
 use super::format::{
     self, MAX_SEGMENT_RECORDS, RECORD_HEADER, RECORD_HEADER_LEN, RECORD_MAGIC, RecordHeader, SEGMENT_HEADER_LEN,
     SegmentName, Summary,
@@ -31,23 +31,14 @@ pub(super) trait Source {
 
 impl Source for File {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        let mut filled = 0;
-        while filled < buffer.len() {
-            match FileExt::read_at(self, &mut buffer[filled..], offset + filled as u64) {
-                Ok(0) => break,
-                Ok(read) => filled += read,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(filled)
+        disk::read(self, buffer, offset)
     }
 }
 
 /// Reads zeros where the disk fails: what is there is lost, what is behind it is not.
-pub(super) struct Lossy<'a, S>(pub(super) &'a S);
+pub(super) struct Lossy<'a>(pub(super) &'a File);
 
-impl<S: Source> Source for Lossy<'_, S> {
+impl Source for Lossy<'_> {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         if let Ok(read) = self.0.read_at(buffer, offset) {
             return Ok(read);

@@ -16,6 +16,7 @@ use super::record::{Amount, DropCause, Position, Record, SpoolSignal};
 use super::recovery::{FoundSegment, Stretch};
 use super::segment::Segment;
 
+use self::read::Cursor;
 use self::reader::Reader;
 
 /// The records of one signal.
@@ -31,7 +32,10 @@ pub(super) struct Lane {
     /// The sum of [`Segment::cost`].
     bytes: u64,
     acks: AckFiles,
+    cursor: Option<Cursor>,
     reader: Reader,
+    /// For records that were handed out before, so that the two don't get into each other's way.
+    rereader: Reader,
     dropped: [Amount; DropCause::ALL.len()],
 }
 
@@ -61,7 +65,9 @@ impl Lane {
             bytes: sealed.iter().map(Segment::cost).sum(),
             sealed,
             acks: AckFiles::new(Arc::clone(folder)),
+            cursor: None,
             reader: Reader::new(Arc::clone(folder)),
+            rereader: Reader::new(Arc::clone(folder)),
             dropped: Default::default(),
         };
         for (name, lost) in names.into_iter().zip(lost) {
@@ -336,6 +342,7 @@ impl Lane {
         let Some(segment) = removed else { return };
         self.bytes -= segment.cost();
         self.reader.forget(name);
+        self.rereader.forget(name);
         let deleted = self.folder.remove(&name.file(SEGMENT_EXTENSION)).and_then(|()| self.folder.sync());
         match deleted {
             Ok(()) => self.acks.remove(name),

@@ -1,12 +1,19 @@
 //! Reading a lane in order, past what is done with, what is too old and what is damaged.
 
 use super::Lane;
-use super::reader::Cursor;
+use super::reader::Reader;
 use crate::spool::error::ReadError;
 use crate::spool::format::{AckEntry, SegmentName, Summary};
 use crate::spool::record::{Amount, DropCause, Position, Record, Stored};
 use crate::spool::scan::{Bounds, Found, Mark};
 use crate::spool::segment::Segment;
+
+/// Where reading in order is.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Cursor {
+    segment: SegmentName,
+    mark: Mark,
+}
 
 /// What is at the cursor.
 enum Step {
@@ -30,7 +37,7 @@ impl Lane {
 
     /// Begins again with the oldest record that waits.
     pub(in crate::spool) const fn rewind(&mut self) {
-        self.reader.cursor = None;
+        self.cursor = None;
     }
 
     /// Reads a record that was handed out before; `None` if it does not wait any more, or is damaged.
@@ -40,11 +47,11 @@ impl Lane {
         let Some(summary) = self.segment(name).filter(|segment| waits(segment)).map(|segment| segment.summary) else {
             return Ok(None);
         };
-        let stored = match self.reader.header(name, Mark { offset, seq, items: 0 }, Bounds::of(&summary))? {
-            Some(found) => self.payload(name, &found)?,
+        let stored = match self.rereader.header(name, Mark { offset, seq, items: 0 }, Bounds::of(&summary))? {
+            Some(found) => payload(&mut self.rereader, name, &found)?,
             None => None,
         };
-        self.reader.went_on();
+        self.rereader.went_on();
         if stored.is_none() {
             self.lose(name, seq, seq + 1, items);
         }
@@ -54,7 +61,8 @@ impl Lane {
     fn step(&mut self, cutoff_unix_ms: u64) -> Result<Step, ReadError> {
         let Some((Cursor { segment: name, mark }, summary)) = self.place() else { return Ok(Step::End) };
         let Some(found) = self.reader.find(name, mark, Bounds::of(&summary))? else {
-            self.reader.move_to(name, Mark::after_last(&summary));
+            self.reader.went_on();
+            self.cursor = Some(Cursor { segment: name, mark: Mark::after_last(&summary) });
             self.lose(name, mark.seq, summary.next_seq, summary.items.saturating_sub(mark.items));
             return Ok(Step::Skipped);
         };
@@ -62,21 +70,27 @@ impl Lane {
         let waiting = self
             .segment(name)
             .and_then(|segment| segment.ordinal(seq).filter(|record| !segment.acks.contains(*record)));
-        let (step, next) = match waiting {
-            None => (Step::Skipped, found.after()),
-            Some(record) if found.header.created_unix_ms < cutoff_unix_ms => {
-                self.give_up(name, AckEntry { first: record, records: 1, items }, DropCause::TooOld);
-                (Step::Skipped, found.after())
-            }
-            Some(_) => match self.payload(name, &found)? {
-                Some(stored) => (Step::Record(Box::new(stored)), found.after()),
-                None => {
-                    self.lose(name, seq, seq + 1, items);
-                    (Step::Skipped, found.after_damage())
-                }
-            },
+        // Looked at in any case: the length of a damaged record says nothing about where the next one begins.
+        let stored = payload(&mut self.reader, name, &found)?;
+        let mark_after = if stored.is_some() {
+            self.reader.went_on();
+            found.after()
+        } else {
+            found.after_damage()
         };
-        self.reader.move_to(name, next);
+        let step = match (waiting, stored) {
+            (None, _) => Step::Skipped,
+            (Some(record), _) if found.header.created_unix_ms < cutoff_unix_ms => {
+                self.give_up(name, AckEntry { first: record, records: 1, items }, DropCause::TooOld);
+                Step::Skipped
+            }
+            (Some(_), Some(stored)) => Step::Record(Box::new(stored)),
+            (Some(_), None) => {
+                self.lose(name, seq, seq + 1, items);
+                Step::Skipped
+            }
+        };
+        self.cursor = Some(Cursor { segment: name, mark: mark_after });
         self.lose(name, mark.seq, seq, found.header.items_before - mark.items);
         Ok(step)
     }
@@ -85,7 +99,7 @@ impl Lane {
     fn place(&self) -> Option<(Cursor, Summary)> {
         let start =
             |segment: &Segment| (Cursor { segment: segment.name, mark: Mark::first(&segment.name) }, segment.summary);
-        let Some(cursor) = self.reader.cursor else { return self.segments().next().map(start) };
+        let Some(cursor) = self.cursor else { return self.segments().next().map(start) };
         match self.segment(cursor.segment) {
             Some(segment) if cursor.mark.seq < segment.summary.next_seq => Some((cursor, segment.summary)),
             _ => {
@@ -96,26 +110,12 @@ impl Lane {
         }
     }
 
-    fn payload(&mut self, name: SegmentName, found: &Found) -> Result<Option<Stored>, ReadError> {
-        let Found { offset, header } = *found;
-        let position = Position { segment: name, offset, seq: header.seq, items: header.items };
-        Ok(self.reader.payload(name, found)?.map(|(extra, body)| Stored {
-            position,
-            record: Record {
-                signal: name.signal,
-                batch_id: header.batch_id,
-                created_unix_ms: header.created_unix_ms,
-                items: header.items,
-                encoding: header.encoding,
-                extra,
-                body,
-            },
-        }))
-    }
-
     /// Counts the records from `seq` to `next_seq` as damaged, but for those that are done with. `items` is what all of
     /// them hold.
     pub(super) fn lose(&mut self, name: SegmentName, seq: u64, next_seq: u64, items: u64) {
+        if seq == next_seq {
+            return;
+        }
         let Some(segment) = self.segment(name) else { return };
         let Some(first) = segment.ordinal(seq) else { return };
         let Ok(records) = u32::try_from(next_seq - seq) else { return };
@@ -142,4 +142,21 @@ impl Lane {
             self.dropped[cause as usize].add(Amount { records: entry.records.into(), items: entry.items });
         }
     }
+}
+
+fn payload(reader: &mut Reader, name: SegmentName, found: &Found) -> Result<Option<Stored>, ReadError> {
+    let Found { offset, header } = *found;
+    let position = Position { segment: name, offset, seq: header.seq, items: header.items };
+    Ok(reader.payload(name, found)?.map(|(extra, body)| Stored {
+        position,
+        record: Record {
+            signal: name.signal,
+            batch_id: header.batch_id,
+            created_unix_ms: header.created_unix_ms,
+            items: header.items,
+            encoding: header.encoding,
+            extra,
+            body,
+        },
+    }))
 }

@@ -1,4 +1,4 @@
-//! Where reading is, and the one file that is open for it.
+//! Reads from segments, one of which is open, and knows for how long a failing disk is waited for.
 
 use std::fs::File;
 use std::io;
@@ -13,34 +13,20 @@ use crate::spool::scan::{self, Bounds, Found, Lossy, Mark, Source};
 
 /// How often reading the same place may fail before what is there counts as damaged. The caller waits in between: a disk
 /// that is away for a moment loses nothing, and a bad block stops nothing for ever.
-const ATTEMPTS: u32 = 5;
+const ATTEMPTS: u32 = 10;
 
-/// Reads the segments of a lane.
+/// Reads from the segments of a lane.
 #[derive(Debug)]
 pub(super) struct Reader {
     folder: Arc<Folder>,
-    /// `None`: before the oldest segment.
-    pub(super) cursor: Option<Cursor>,
     open: Option<(SegmentName, File)>,
     /// Failures in a row at the same place.
     failures: u32,
 }
 
-/// A place in a segment.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Cursor {
-    pub(super) segment: SegmentName,
-    pub(super) mark: Mark,
-}
-
 impl Reader {
     pub(super) const fn new(folder: Arc<Folder>) -> Self {
-        Self { folder, cursor: None, open: None, failures: 0 }
-    }
-
-    pub(super) const fn move_to(&mut self, segment: SegmentName, mark: Mark) {
-        self.cursor = Some(Cursor { segment, mark });
-        self.went_on();
+        Self { folder, open: None, failures: 0 }
     }
 
     /// The place at which reading failed is past.
