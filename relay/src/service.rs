@@ -14,6 +14,7 @@ use http::request::Parts;
 use http::{Request, Response};
 use http_body::Body;
 use http_body_util::{BodyExt, Limited};
+use prometheus_client::registry::Registry;
 use telemetry_proto::mint::MintRequest;
 use telemetry_proto::policy::{Policy, PolicyLimits, TracesPolicy};
 use telemetry_proto::{Clock, MatchError, Reason, Route, Signal, limits};
@@ -145,6 +146,13 @@ impl RelayService {
     #[must_use]
     pub fn recent_refusals(&self) -> Vec<RecentRefusal> {
         self.relay.refusals.recent()
+    }
+
+    /// Registers everything that the service counts under `telemetry_relay_`, the tenants' series included.
+    pub fn register(&self, registry: &mut Registry) {
+        self.relay.metrics.register(registry);
+        let tenants = Box::new(Arc::clone(&self.relay.tenancy));
+        registry.sub_registry_with_prefix("telemetry_relay").register_collector(tenants);
     }
 
     /// The tenants: to [publish](Tenancy::publish) others, and to look at those that are in force.

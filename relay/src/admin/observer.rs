@@ -52,7 +52,7 @@ impl Observer {
         clock: Arc<dyn Clock>,
     ) -> Arc<Self> {
         let mut registry = Registry::default();
-        service.metrics().register(&mut registry);
+        service.register(&mut registry);
         listener.metrics().register(&mut registry);
         let reloads = Family::<ReloadLabel, Counter>::default();
         registry.register(
