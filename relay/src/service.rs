@@ -258,7 +258,7 @@ impl Relay {
         }
         let head = WriteHead::parse(signal, parts, self.head_rules(signal))?;
         let caller = Caller { runner: principal.runner().clone(), batch: head.batch_id };
-        let sender = tenant.allowance().sender(caller)?;
+        let mut sender = tenant.allowance().sender(caller)?;
         sender.admit(head.content_length.unwrap_or(0))?;
         let reservation = self.reserve(&sender, &head).await?;
         let look_for_marker = signal == Signal::Metrics;

@@ -26,7 +26,6 @@ const GRACE: Duration = Duration::from_secs(30);
 #[derive(Debug, Default)]
 pub(super) struct RunnerUsage {
     usage: Usage,
-    /// In the order in which they are due.
     booked: VecDeque<Booking>,
 }
 
@@ -66,10 +65,16 @@ impl RunnerUsage {
         }
         if wait <= HORIZON && self.booked.len() < MAX_BOOKINGS {
             self.charge(tenant, measures, bytes, now);
-            let (due, expires) = (now + wait, now + 2 * wait + GRACE);
-            self.booked.push_back(Booking { batch: caller.batch, bytes, due, expires });
+            self.book(caller, bytes, wait, now);
         }
         Err(wait.min(HORIZON))
+    }
+
+    /// Keeps the share of a request that was let in and then refused for want of something else, until it comes back.
+    pub(super) fn keep(&mut self, caller: &Caller, bytes: u64, after: Duration, now: Instant) {
+        if self.booked.len() < MAX_BOOKINGS {
+            self.book(caller, bytes, after, now);
+        }
     }
 
     /// Charges bytes that were not known when the request was let in.
@@ -82,6 +87,11 @@ impl RunnerUsage {
     pub(super) fn is_idle(&mut self, now: Instant) -> bool {
         self.forget_void(now);
         self.booked.is_empty() && self.usage.is_idle(now)
+    }
+
+    fn book(&mut self, caller: &Caller, bytes: u64, wait: Duration, now: Instant) {
+        let (due, expires) = (now + wait, now + 2 * wait + GRACE);
+        self.booked.push_back(Booking { batch: caller.batch, bytes, due, expires });
     }
 
     fn charge(&mut self, tenant: &mut Usage, measures: Measures<'_>, bytes: u64, now: Instant) {
@@ -153,6 +163,18 @@ mod tests {
         }
         assert_eq!(flooder.booked.len(), MAX_BOOKINGS);
         assert_eq!(other.admit(&mut tenant, measures, &caller(0), 0, now), Ok(()));
+    }
+
+    #[test]
+    fn who_is_refused_for_something_else_does_not_pay_twice() {
+        let now = Instant::now();
+        let rates = Rates { requests: Some(rate(1, 1)), bytes: None };
+        let measures = Measures { tenant: &rates, runner: &NONE };
+        let (mut tenant, mut runner) = (Usage::default(), RunnerUsage::default());
+        assert_eq!(runner.admit(&mut tenant, measures, &caller(1), 0, now), Ok(()));
+        runner.keep(&caller(1), 0, SECOND / 2, now);
+        assert_eq!(runner.admit(&mut tenant, measures, &caller(1), 0, now + SECOND / 2), Ok(()));
+        assert_eq!(runner.admit(&mut tenant, measures, &caller(1), 0, now + SECOND / 2), Err(SECOND / 2));
     }
 
     #[test]

@@ -6,9 +6,9 @@ use std::time::Duration;
 use telemetry_proto::Reason;
 use tokio::time::Instant;
 
+use super::Sender;
 use super::line::{Line, Place};
 use super::queue::Bounds;
-use super::{Caller, Sender};
 use crate::refusal::Refusal;
 
 /// Bounds of the budget.
@@ -74,7 +74,7 @@ impl BodyBudget {
     /// As [`reserve`](Self::reserve).
     pub async fn reserve_more(&self, sender: &Sender<'_>, held: u64, bytes: u64) -> Result<BodyReservation, Refusal> {
         let limits = sender.allowance.limits();
-        let want = Want { caller: &sender.caller, bytes, held, until: Instant::now() + self.limits.max_wait };
+        let want = Want { sender, bytes, held, until: Instant::now() + self.limits.max_wait };
         let runners = limits.runner.memory_bytes.unwrap_or(self.limits.per_runner_bytes);
         // Without a share of its own a tenant's memory is only counted.
         let tenants = limits.memory_bytes.unwrap_or(u64::MAX);
@@ -89,7 +89,7 @@ impl BodyBudget {
 
 /// So many bytes, for someone, until then.
 struct Want<'a> {
-    caller: &'a Caller,
+    sender: &'a Sender<'a>,
     bytes: u64,
     held: u64,
     until: Instant,
@@ -99,8 +99,7 @@ impl Want<'_> {
     async fn from(&self, line: &Arc<Line>, bounds: Bounds, reason: Reason) -> Result<Place, Refusal> {
         // What is larger than all that others could give back would wait in vain.
         let bytes = if self.held == 0 { self.bytes } else { self.bytes.min(bounds.capacity.saturating_sub(self.held)) };
-        let place = line.take(self.caller, bytes, bounds, self.until).await;
-        place.map_err(|after| Refusal::new(reason).with_retry_after(after))
+        self.sender.take(line, bytes, bounds, self.until, reason).await
     }
 }
 
@@ -123,7 +122,7 @@ mod tests {
     use telemetry_proto::RunnerId;
 
     use super::*;
-    use crate::admission::{Allowance, TenantLimits};
+    use crate::admission::{Allowance, Caller, TenantLimits};
 
     fn budget(total: u64, share: u64, max_waiting: usize) -> Arc<BodyBudget> {
         Arc::new(BodyBudget::new(BudgetLimits {

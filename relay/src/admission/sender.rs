@@ -18,11 +18,13 @@ pub struct Sender<'a> {
     pub(super) allowance: &'a Allowance,
     pub(super) runner: Arc<Runner>,
     pub(super) caller: Caller,
+    /// The bytes with which it was let in.
+    admitted: Option<u64>,
 }
 
 impl<'a> Sender<'a> {
     pub(super) const fn new(allowance: &'a Allowance, runner: Arc<Runner>, caller: Caller) -> Self {
-        Self { allowance, runner, caller }
+        Self { allowance, runner, caller, admitted: None }
     }
 
     /// The runner.
@@ -36,13 +38,15 @@ impl<'a> Sender<'a> {
     ///
     /// # Errors
     /// `rate-limited`, with the time until there is room. The request finds its share when it comes back then.
-    pub fn admit(&self, bytes: u64) -> Result<(), Refusal> {
+    pub fn admit(&mut self, bytes: u64) -> Result<(), Refusal> {
         let Some(measures) = self.measures() else { return Ok(()) };
         let mut runner = self.runner.usage.lock();
         let mut tenant = self.allowance.used.usage.lock();
         runner
             .admit(&mut tenant, measures, &self.caller, bytes, Instant::now())
-            .map_err(|after| Refusal::new(Reason::RateLimited).with_retry_after(after))
+            .map_err(|after| Refusal::new(Reason::RateLimited).with_retry_after(after))?;
+        self.admitted = Some(bytes);
+        Ok(())
     }
 
     /// Charges bytes that were not known when the request was let in.
@@ -72,9 +76,25 @@ impl<'a> Sender<'a> {
 
     async fn place(&self, line: &Arc<Line>, max: usize, deadline: Instant) -> Result<Place, Refusal> {
         let bounds = Bounds { capacity: max as u64, max_waiting: self.allowance.limits.max_waiting };
-        line.take(&self.caller, 1, bounds, deadline)
-            .await
-            .map_err(|after| Refusal::new(Reason::TenantBusy).with_retry_after(after))
+        self.take(line, 1, bounds, deadline, Reason::TenantBusy).await
+    }
+
+    /// Takes units of a line. A request that is refused here has paid for its rates, and does not pay again.
+    pub(super) async fn take(
+        &self,
+        line: &Arc<Line>,
+        units: u64,
+        bounds: Bounds,
+        deadline: Instant,
+        reason: Reason,
+    ) -> Result<Place, Refusal> {
+        let place = line.take(&self.caller, units, bounds, deadline).await;
+        place.map_err(|after| {
+            if let Some(bytes) = self.admitted {
+                self.runner.usage.lock().keep(&self.caller, bytes, after, Instant::now());
+            }
+            Refusal::new(reason).with_retry_after(after)
+        })
     }
 
     /// `None` where nothing is limited.

@@ -164,6 +164,27 @@ async fn retry_after_leads_to_memory() {
     assert_eq!(budget.reserved_bytes(), 0);
 }
 
+/// With every limit at once, one of them is the narrowest; the others must not make a request pay twice.
+#[tokio::test(start_paused = true)]
+async fn retry_after_leads_through_all_limits_together() {
+    let mut limits = TenantLimits { max_waiting: 32, ..TenantLimits::default() };
+    limits.rates.requests = rate(5, 20);
+    limits.runner.rates.requests = rate(1, 5);
+    let tenant = leak(Allowance::new(limits));
+    let budget = BudgetLimits { total_bytes: 400, per_runner_bytes: 128, max_waiting: 32, max_wait: 10 * SECOND };
+    let budget = leak(BodyBudget::new(budget));
+    let clients = Clients { runners: 150, requests_each: 1, with_ids: true };
+    let outcome = simulate(clients, 1_800 * SECOND, move |caller| async move {
+        let mut sender = tenant.sender(caller)?;
+        sender.admit(10)?;
+        let _memory = budget.reserve(&sender, 10).await?;
+        let _permit = sender.permit().await?;
+        sleep(SECOND).await;
+        Ok(())
+    });
+    outcome.await.check(7_000);
+}
+
 /// Lesson 24: clients that were all refused in one moment do not all come back in another.
 #[tokio::test(start_paused = true)]
 async fn those_who_are_refused_together_are_told_different_times() {
