@@ -220,6 +220,31 @@ async fn a_key_is_rotated_with_old_and_new_side_by_side_and_the_old_one_taken_aw
 }
 
 #[tokio::test]
+async fn tenants_are_replaced_and_faulty_ones_leave_the_old_ones_in_force() {
+    const TENANTS: &str =
+        "[[tenants]]\nname = 'a'\nmatch = [{ runner = 'r1' }]\n[[tenants]]\nname = 'b'\nmatch = [{ runner = 'r2' }]\n";
+    let relay = Relay::start().await;
+    let (first, second) =
+        (relay.connect(&relay.cluster.runner("r1")).await, relay.connect(&relay.cluster.runner("r2")).await);
+    let (mut requests, mut others) = (first.http().await, second.http().await);
+    let (token, other_token) = (mint(&mut requests).await, mint(&mut others).await);
+
+    relay.write("relay.toml", CONFIG.to_owned() + TENANTS);
+    assert_eq!(relay.reload(), Applied::default());
+    assert_eq!(write(&mut requests, &token).await, Some(Reason::BackendUnreachable));
+
+    relay.write("relay.toml", CONFIG.to_owned() + &TENANTS.replace("'r2'", "'r1'"));
+    let faults = load(&relay.dir).err().unwrap().to_string();
+    assert!(faults.contains("tenants.b: rule 1 (runner = \"r1\") can never match"), "{faults}");
+    assert_eq!(write(&mut others, &other_token).await, Some(Reason::BackendUnreachable));
+
+    relay.write("relay.toml", CONFIG.to_owned() + &TENANTS.replace("'r2'", "'r3'"));
+    assert_eq!(relay.reload(), Applied::default());
+    assert_eq!(write(&mut requests, &token).await, Some(Reason::BackendUnreachable));
+    assert_eq!(write(&mut others, &other_token).await, Some(Reason::TenantUnknown));
+}
+
+#[tokio::test]
 async fn what_needs_a_restart_is_named_and_a_broken_file_is_not_put_in_force() {
     let relay = Relay::start().await;
     relay

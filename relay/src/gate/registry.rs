@@ -12,11 +12,21 @@ use tokio::sync::watch;
 pub trait RunnerRegistry: Send + Sync + 'static {
     /// Whether the runner is registered.
     fn is_registered(&self, runner: &RunnerId) -> bool;
+
+    /// Changes each time after runners were removed, so that their connections can be ended: see
+    /// [`end_removed`](crate::end_removed). `None` for a registry that can't tell.
+    fn removals(&self) -> Option<watch::Receiver<()>> {
+        None
+    }
 }
 
 impl<R: RunnerRegistry + ?Sized> RunnerRegistry for Arc<R> {
     fn is_registered(&self, runner: &RunnerId) -> bool {
         (**self).is_registered(runner)
+    }
+
+    fn removals(&self) -> Option<watch::Receiver<()>> {
+        (**self).removals()
     }
 }
 
@@ -34,6 +44,8 @@ impl RunnerRegistry for AllRegistered {
 #[derive(Debug, Default)]
 pub struct RemovedRunners {
     removed: watch::Sender<Arc<HashSet<RunnerId>>>,
+    /// Changes after `removed` has.
+    changes: watch::Sender<()>,
 }
 
 /// The largest list of removed runners that is read: 8 MiB, some 60,000 of the longest IDs.
@@ -66,12 +78,13 @@ impl RemovedRunners {
     /// The registry that lacks these runners.
     #[must_use]
     pub fn new(removed: HashSet<RunnerId>) -> Self {
-        Self { removed: watch::Sender::new(Arc::new(removed)) }
+        Self { removed: watch::Sender::new(Arc::new(removed)), changes: watch::Sender::new(()) }
     }
 
     /// Replaces the list.
     pub fn publish(&self, removed: HashSet<RunnerId>) {
         self.removed.send_replace(Arc::new(removed));
+        self.changes.send_replace(());
     }
 
     /// The list as it is now.
@@ -125,6 +138,10 @@ impl RemovedRunners {
 impl RunnerRegistry for RemovedRunners {
     fn is_registered(&self, runner: &RunnerId) -> bool {
         !self.removed.borrow().contains(runner)
+    }
+
+    fn removals(&self) -> Option<watch::Receiver<()>> {
+        Some(self.changes.subscribe())
     }
 }
 
