@@ -160,7 +160,8 @@ pub struct StoresSection {
 pub struct StoreSection {
     /// `http://HOST:PORT[/PREFIX]` or `unix:/PATH`. Required.
     pub url: String,
-    /// `pinned`, or `off` for installations that must keep their old series. Default `pinned`.
+    /// `pinned`, or `off` for installations that must keep their old series: the runner is not named then; the tenant, where
+    /// there are `[[tenants]]`, always is. Default `pinned`.
     #[serde(default)]
     pub attribution: Attribution,
     /// Logs only: the fields that identify a stream. Default `["miren_runner", "entity", "stream"]`.
