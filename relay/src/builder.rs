@@ -31,8 +31,8 @@ pub struct RelayBuilder {
     once_limits: OnceLimits,
     body_limits: BodyLimits,
     traces: TracesSettings,
-    operational_sinks: Option<OperationalSinks>,
     point_limits: PointLimits,
+    sink_limits: SinkLimits,
     allow_unknown_length: bool,
     metrics: RelayMetrics,
     clock: Arc<dyn Clock>,
@@ -52,8 +52,8 @@ impl RelayBuilder {
             once_limits: OnceLimits::default(),
             body_limits: BodyLimits::default(),
             traces: TracesSettings::default(),
-            operational_sinks: None,
             point_limits: PointLimits::default(),
+            sink_limits: SinkLimits::default(),
             allow_unknown_length: false,
             metrics: RelayMetrics::new(),
             clock: Arc::new(SystemClock),
@@ -131,18 +131,12 @@ impl RelayBuilder {
         self
     }
 
-    /// Where the points of the operational stream go, as long as any sink is attached; more can be attached while the relay
-    /// runs. Make it with [`RelayMetrics::operational`] of the metrics that this builder gets.
+    /// Which points of the operational stream are taken, and what may wait for each of its sinks. Sinks are attached to the
+    /// service, at any time: see [`RelayService::operational_sinks`].
     #[must_use]
-    pub fn operational_sinks(mut self, sinks: OperationalSinks) -> Self {
-        self.operational_sinks = Some(sinks);
-        self
-    }
-
-    /// Which points of the operational stream are taken.
-    #[must_use]
-    pub const fn point_limits(mut self, limits: PointLimits) -> Self {
-        self.point_limits = limits;
+    pub const fn operational(mut self, points: PointLimits, queues: SinkLimits) -> Self {
+        self.point_limits = points;
+        self.sink_limits = queues;
         self
     }
 
@@ -173,9 +167,7 @@ impl RelayBuilder {
     pub fn build(self) -> RelayService {
         let [metrics, logs, traces] = self.backends;
         let backend = |signal, settings: Option<BackendSettings>| settings.map(|s| Backend::new(signal, s));
-        let sinks = self
-            .operational_sinks
-            .unwrap_or_else(|| OperationalSinks::new(SinkLimits::default(), self.metrics.operational()));
+        let sinks = OperationalSinks::new(self.sink_limits, self.metrics.operational());
         RelayService::new(Relay {
             verifier: self.verifier,
             registry: self.registry,

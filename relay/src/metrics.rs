@@ -151,7 +151,7 @@ impl RelayMetrics {
         self.operational.register(registry);
     }
 
-    /// What the operational stream counts: for [`OperationalSinks`](crate::operational::OperationalSinks).
+    /// What the operational stream counts.
     #[must_use]
     pub const fn operational(&self) -> &OperationalMetrics {
         &self.operational

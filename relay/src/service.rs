@@ -112,11 +112,13 @@ impl RelayService {
         self.relay.draining.store(true, Ordering::Release);
     }
 
-    /// Waits until every batch that is on its way to a store has been there. A store has a bounded time to answer, so this
-    /// ends; to bound it more tightly is the caller's choice.
+    /// For the end: waits until every batch that is on its way to a store has been there, and every operational sink has
+    /// been given what waits for it. Stores and sinks have a bounded time for each, so this ends; to bound it more tightly
+    /// is the caller's choice.
     pub async fn forwarded(&self) {
         self.relay.forwarding.close();
         self.relay.forwarding.wait().await;
+        self.relay.operational.sinks().close().await;
     }
 
     /// What the service counts.
@@ -161,8 +163,7 @@ impl RelayService {
         &self.relay.tenancy
     }
 
-    /// The sinks of the operational stream: to attach more, and to [close](OperationalSinks::close) them at the end, after
-    /// [`forwarded`](Self::forwarded).
+    /// The sinks of the operational stream. There are none until some are attached; keep a clone to attach them late.
     #[must_use]
     pub fn operational_sinks(&self) -> &OperationalSinks {
         self.relay.operational.sinks()

@@ -9,6 +9,7 @@ use telemetry_certs::{Credentials, Crls, Roots, ServerTls};
 use telemetry_proto::claims::Expectations;
 use telemetry_proto::{RunnerId, Signal, limits};
 
+use super::operational::Operational;
 use super::reset_key;
 use super::settings::{FixedSettings, IssuerSettings, Settings, TlsSettings};
 use super::tenants::tenants;
@@ -32,6 +33,7 @@ pub(super) fn assemble(file: &ConfigFile, path: &Path) -> Result<Settings, Confi
     let keys = read_key_files("tokens.keys", &file.tokens.keys, base, &mut faults);
     let stores = stores(file, &mut faults);
     let traces = traces(file, &mut faults);
+    let operational = Operational::of(&file.operational, file.stores.metrics.is_some(), &mut faults);
     let listener = listener(&file.listener, base, &mut faults);
     if let Some(admin) = &file.admin {
         check_admin(admin, &mut faults);
@@ -47,6 +49,7 @@ pub(super) fn assemble(file: &ConfigFile, path: &Path) -> Result<Settings, Confi
             issuer: issuer?,
             removed: removed?,
             tenants: tenants?,
+            operational,
             fixed: FixedSettings {
                 listener: listener?,
                 admin: file.admin.as_ref().map(|s| AdminConfig { address: s.address, allow_remote: s.allow_remote }),
@@ -55,6 +58,7 @@ pub(super) fn assemble(file: &ConfigFile, path: &Path) -> Result<Settings, Confi
                 budget: file.limits.budget(),
                 body: file.limits.body(),
                 traces,
+                operational: file.operational.clone(),
                 allow_unknown_length: file.limits.allow_unknown_length,
             },
             files: files(file, path, base),

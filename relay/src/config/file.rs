@@ -9,6 +9,7 @@ use telemetry_proto::claims::{RUNNER_ID_CLAIM, RunnerBinding};
 use toml::{Table, Value};
 
 use super::limits::LimitsSection;
+use super::operational::OperationalSection;
 use super::tenants::TenantSection;
 use super::{ConfigFault, ConfigFaults, EnvSource, env};
 use crate::forward::{Attribution, LogStreamFields};
@@ -33,6 +34,8 @@ pub struct ConfigFile {
     pub limits: LimitsSection,
     /// `[traces]`; only beside `[stores.traces]`.
     pub traces: Option<TracesSettings>,
+    /// `[operational]`
+    pub operational: OperationalSection,
     /// `[admin]`; absent where nobody is to look.
     pub admin: Option<AdminSection>,
     /// `default_tenant`: the name of the tenant of runners that no rule matches; without it they are refused.
@@ -221,6 +224,7 @@ impl ConfigFile {
         let stores = section(&mut table, "stores", &mut faults);
         let limits = section(&mut table, "limits", &mut faults);
         let traces = optional_section(&mut table, "traces", &mut faults);
+        let operational = section(&mut table, "operational", &mut faults);
         let admin = optional_section(&mut table, "admin", &mut faults);
         let default_tenant = optional_text(&mut table, "default_tenant", &mut faults);
         let tenants = sections(&mut table, "tenants", &mut faults);
@@ -237,6 +241,7 @@ impl ConfigFile {
                 stores: stores?,
                 limits: limits?,
                 traces: traces?,
+                operational: operational?,
                 admin: admin?,
                 default_tenant: default_tenant?,
                 tenants: tenants?,

@@ -6,6 +6,7 @@ mod env;
 mod fault;
 mod file;
 mod limits;
+mod operational;
 mod reset_key;
 mod settings;
 mod tenants;
@@ -19,6 +20,7 @@ pub use file::{
     TokensSection,
 };
 pub use limits::{LimitsSection, TenantLimitsSection};
+pub use operational::{Operational, OperationalSection};
 pub use settings::{FixedSettings, IssuerSettings, Settings, TlsSettings};
 pub use tenants::{AccountFromSection, RuleSection, TenantSection};
 

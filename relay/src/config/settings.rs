@@ -9,6 +9,7 @@ use rustls::server::danger::ClientCertVerifier;
 use telemetry_proto::claims::Expectations;
 use telemetry_proto::{RunnerId, Signal};
 
+use super::{Operational, OperationalSection};
 use crate::admin::{AdminConfig, CertificateStatus};
 use crate::admission::BudgetLimits;
 use crate::forward::BackendSettings;
@@ -33,6 +34,8 @@ pub struct Settings {
     pub removed: HashSet<RunnerId>,
     /// The tenants and their limits.
     pub tenants: TenantSet,
+    /// Where the runners' own series go.
+    pub operational: Operational,
     /// What only a restart changes.
     pub fixed: FixedSettings,
     /// The files that all this came from.
@@ -76,6 +79,8 @@ pub struct FixedSettings {
     pub body: BodyLimits,
     /// What of a runner's spans is kept.
     pub traces: TracesSettings,
+    /// What becomes of the runners' own series.
+    pub operational: OperationalSection,
     /// Whether writes may come without `Content-Length`.
     pub allow_unknown_length: bool,
 }
@@ -93,6 +98,7 @@ impl FixedSettings {
             ("[stores]", self.stores == other.stores),
             ("[limits]", same_limits),
             ("[traces]", self.traces == other.traces),
+            ("[operational]", self.operational == other.operational),
         ];
         sections.into_iter().filter(|(_, same)| !same).map(|(section, _)| section).collect()
     }

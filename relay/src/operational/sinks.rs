@@ -10,8 +10,8 @@ use tokio_util::task::TaskTracker;
 use super::lane::Lane;
 use super::{Chunk, OperationalMetrics, OperationalSink, SinkLimits};
 
-/// The sinks of the operational stream. A handle: clones share the sinks, so that one kept by an embedder attaches to a
-/// relay that runs.
+/// The sinks of the operational stream: [`RelayService::operational_sinks`](crate::RelayService::operational_sinks). A
+/// handle: clones share the sinks, so that one kept by an embedder attaches to a relay that runs.
 ///
 /// The points that a sink did not take are lost to that sink and counted; the other sinks and the runners notice nothing.
 /// While no sink is attached, operational batches go to the metrics store like all others.
@@ -42,7 +42,7 @@ struct Shared {
 impl OperationalSinks {
     /// No sinks yet. Each one will have a queue with these limits, and be counted in `metrics`.
     #[must_use]
-    pub fn new(limits: SinkLimits, metrics: &OperationalMetrics) -> Self {
+    pub(crate) fn new(limits: SinkLimits, metrics: &OperationalMetrics) -> Self {
         Self {
             shared: Arc::new(Shared {
                 attached: ArcSwap::default(),

@@ -76,7 +76,7 @@ impl Running {
     /// # Errors
     /// [`StartError`]
     pub async fn start(settings: Settings) -> Result<Self, StartError> {
-        let Settings { tls, keys, expected, issuer, removed, tenants, fixed, files: _ } = settings;
+        let Settings { tls, keys, expected, issuer, removed, tenants, operational, fixed, files: _ } = settings;
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let removed = Arc::new(RemovedRunners::new(removed));
         let issuer = issuer.map(|issuer| start_issuer(issuer, &clock, &removed)).transpose()?;
@@ -91,6 +91,7 @@ impl Running {
             .budget_limits(fixed.budget)
             .body_limits(fixed.body)
             .traces(fixed.traces.clone())
+            .operational(operational.points, operational.queues)
             .allow_unknown_length(fixed.allow_unknown_length);
         if let Some(issuer) = &issuer {
             builder = builder.issuer(Arc::clone(issuer));
@@ -99,6 +100,7 @@ impl Running {
             builder = builder.store(*signal, store.clone());
         }
         let service = builder.build();
+        operational.attach_to(&service);
         let listener = Listener::bind(fixed.listener.clone(), tls.server)?.serve(service.clone());
         let observer = Observer::new(service.clone(), listener.view(), tls.certificate, clock);
         let admin = match fixed.admin {
@@ -138,7 +140,7 @@ impl Running {
     /// # Errors
     /// [`ApplyError`]; whatever could be checked beforehand was, so this is rare.
     pub fn apply(&self, settings: Settings) -> Result<Applied, ApplyError> {
-        let Settings { tls, keys, expected, issuer, removed, tenants, fixed, files: _ } = settings;
+        let Settings { tls, keys, expected, issuer, removed, tenants, fixed, operational: _, files: _ } = settings;
         if let Some(next) = &issuer {
             // Whether the keys go together is found out before anything changes.
             keys.merge(&next.former)?.merge(&KeySet::of(next.signing.kid(), next.signing.public().clone())?)?;
