@@ -27,7 +27,8 @@ pub struct OperationalSection {
     pub allow_remote: bool,
     /// Points that are taken of one batch. Default 10,000.
     pub max_points: usize,
-    /// Labels of a point, `miren_runner` included. Default 38: VictoriaMetrics stores 40 with the name and `miren_cluster`.
+    /// Labels of a point, `miren_runner` included. Default 37: with the name, `miren_tenant` and `miren_cluster` these are
+    /// the 40 that VictoriaMetrics stores.
     pub max_labels: usize,
     /// Bytes of a metric's or label's name. Default 256, as VictoriaMetrics stores.
     pub max_name_bytes: usize,

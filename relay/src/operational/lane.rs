@@ -115,8 +115,8 @@ impl Worker {
         match ended {
             Ok(Ok(Ok(()))) => SinkOutcome::Taken,
             Ok(Ok(Err(error))) => self.complaints.note(name, SinkOutcome::Refused, &error),
-            // Cancelled: the runtime ends.
-            Ok(Err(error)) => self.complaints.note(name, SinkOutcome::Panicked, &error),
+            // The panic's own words may hold something of the points.
+            Ok(Err(_)) => self.complaints.note(name, SinkOutcome::Panicked, &"it panicked"),
             Err(elapsed) => {
                 // One that blocks its thread ends when it ends. Until then it is given nothing else, or it would soon
                 // hold every thread.

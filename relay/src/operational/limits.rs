@@ -16,8 +16,8 @@ pub(super) const MAX_LINE_BYTES: usize = 256 * 1024;
 pub struct PointLimits {
     /// Points that are taken of one batch: 10,000.
     pub max_points: usize,
-    /// Labels of a point as it goes on, `miren_runner` included: 38. With the name and `miren_cluster` these are the 40
-    /// that VictoriaMetrics stores.
+    /// Labels of a point as it goes on, `miren_runner` included: 37. With the name, `miren_tenant` and `miren_cluster` these
+    /// are the 40 that VictoriaMetrics stores.
     pub max_labels: usize,
     /// Bytes of the metric name, and of a label's name: 256, as VictoriaMetrics stores.
     pub max_name_bytes: usize,
@@ -33,7 +33,7 @@ impl Default for PointLimits {
     fn default() -> Self {
         Self {
             max_points: 10_000,
-            max_labels: 38,
+            max_labels: 37,
             max_name_bytes: 256,
             max_value_bytes: 4_096,
             max_future: Duration::from_secs(2 * 24 * 60 * 60),

@@ -39,7 +39,7 @@ impl PushSink {
     }
 
     fn text(&self, chunk: &Chunk) -> Bytes {
-        let mut text = Vec::with_capacity(chunk.bytes());
+        let mut text = Vec::new();
         for point in chunk.points() {
             match &self.cluster {
                 None => write_point(&mut text, point),

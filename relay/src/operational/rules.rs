@@ -84,7 +84,8 @@ impl Rules<'_> {
 mod tests {
     use std::time::Duration;
 
-    use telemetry_proto::exposition::write_point;
+    use proptest::prelude::*;
+    use telemetry_proto::exposition::{CONTROL_ENTITY, write_point};
 
     use super::*;
 
@@ -231,9 +232,41 @@ mod tests {
 
     #[test]
     fn what_is_within_every_default_is_what_the_store_takes() {
-        let labels: Vec<_> = (0..37).map(|i| format!("l{i}=\"{}\"", "v".repeat(4_096))).collect();
+        let labels: Vec<_> = (0..36).map(|i| format!("l{i}=\"{}\"", "v".repeat(4_096))).collect();
         let line = format!("{}{{{}}} 1", "n".repeat(256), labels.join(","));
         assert!(Case::default().read(&line).is_ok());
         assert_eq!(Case::default().read(&line.replace("l0=", "x=\"\",l0=")), Err(DropReason::TooManyLabels));
+    }
+
+    fn any_line() -> impl Strategy<Value = String> {
+        let name = "up|entity|miren_runner|miren_cluster|a|zz|9|a\\.b";
+        let value = "r8|miren/control|[a-z]{0,6}|\\\\n|\\\\\"|\"";
+        let labels = proptest::collection::vec((name, value), 0..6);
+        (name, labels, "1|NaN|-2.5e3|x|", "|[0-9]{13}|9{18}|x").prop_map(|(name, labels, value, at)| {
+            let labels: Vec<_> = labels.into_iter().map(|(name, value)| format!("{name}=\"{value}\"")).collect();
+            format!("{name}{{{}}} {value} {at}", labels.join(","))
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_goes_on_is_within_every_rule(line in any_line()) {
+            let runner = RunnerId::new("r7").unwrap();
+            let limits = PointLimits { max_labels: 4, max_value_bytes: 5, ..PointLimits::default() };
+            let rules = Rules { limits, runner: &runner, named_by_token: true, has_marker: true, now_ms: NOW_MS };
+            if let Ok(Some(point)) = rules.read(line.as_bytes()) {
+                prop_assert_eq!(point.get(RUNNER_LABEL), Some("r7"));
+                prop_assert_eq!(point.get(CLUSTER_LABEL), None);
+                prop_assert_ne!(point.get("entity"), Some(CONTROL_ENTITY));
+                prop_assert!(!line.contains("entity=\"miren/control\""));
+                prop_assert!(point.labels.is_sorted_by(|(a, _), (b, _)| a < b));
+                prop_assert!(point.labels.len() <= 4 && point.labels.iter().all(|(_, value)| value.len() <= 5));
+                prop_assert!(point.timestamp_ms.unwrap() <= NOW_MS + 2 * DAY_MS && !point.value.is_nan());
+                let mut text = Vec::new();
+                write_point(&mut text, &point);
+                let text = text.strip_suffix(b"\n").unwrap();
+                prop_assert_eq!(rules.read(text), Ok(Some(point)), "what went on goes on as it is");
+            }
+        }
     }
 }
