@@ -1,5 +1,6 @@
 //! The runners' own series: parsed, held to rules, handed to sinks that cost nobody anything, and filed under the runner
 //! and the tenant that were verified.
+#![allow(clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};

@@ -147,6 +147,11 @@ impl AckFiles {
         Ok(items)
     }
 
+    /// There is a file that another process wrote. It may be neither on the disk nor lost.
+    pub(super) fn found(&mut self, name: SegmentName) {
+        self.unsynced.insert(name);
+    }
+
     /// Whether something was written and not forced to the disk since.
     pub(super) fn is_unsynced(&self) -> bool {
         !self.unsynced.is_empty()

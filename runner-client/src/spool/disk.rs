@@ -26,7 +26,10 @@ pub(super) fn write(file: &File, offset: u64, parts: &[&[u8]]) -> Result<(), Wri
 pub(super) fn sync(file: &File) -> io::Result<()> {
     #[cfg(test)]
     faults::before_sync()?;
-    file.sync_data()
+    file.sync_data()?;
+    #[cfg(test)]
+    faults::synced(file);
+    Ok(())
 }
 
 /// Reads from `offset`; short only at the end of the file.
@@ -67,17 +70,41 @@ fn write_part(file: &File, offset: u64, part: &[u8]) -> io::Result<()> {
     file.write_all_at(part, offset)
 }
 
-/// Faults of the disk as this thread sees it.
+/// Faults of the disk as this thread sees it, and what a power loss would leave of it.
 #[cfg(test)]
 pub(super) mod faults {
-    use std::cell::Cell;
+    use std::cell::{Cell, RefCell};
+    use std::collections::{HashMap, HashSet};
+    use std::fs::{self, File};
     use std::io;
     use std::ops::Range;
+    use std::os::unix::fs::{DirEntryExt, MetadataExt};
+    use std::path::Path;
 
     thread_local! {
         static SPACE: Cell<Option<usize>> = const { Cell::new(None) };
         static FAILING_SYNCS: Cell<usize> = const { Cell::new(0) };
         static BAD: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
+        static SYNCED: RefCell<HashMap<u64, u64>> = RefCell::default();
+        static LISTED: RefCell<HashSet<u64>> = RefCell::default();
+    }
+
+    /// How much of a file was forced to the disk; `None` if that there is such a file was not.
+    pub(in crate::spool) fn durable(path: &Path) -> Option<u64> {
+        let found = fs::metadata(path).ok()?;
+        let is_listed = LISTED.with_borrow(|listed| listed.contains(&found.ino()));
+        let len = SYNCED.with_borrow(|synced| synced.get(&found.ino()).copied().unwrap_or(0));
+        is_listed.then(|| len.min(found.len()))
+    }
+
+    pub(super) fn synced(file: &File) {
+        let found = file.metadata().unwrap();
+        SYNCED.with_borrow_mut(|synced| synced.insert(found.ino(), found.len()));
+    }
+
+    pub(in crate::spool) fn folder_synced(path: &Path) {
+        let entries = fs::read_dir(path).unwrap().map(|entry| entry.unwrap().ino());
+        LISTED.with_borrow_mut(|listed| listed.extend(entries));
     }
 
     /// The disk takes as many more bytes; `None`: any number.

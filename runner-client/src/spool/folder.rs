@@ -116,6 +116,8 @@ impl Folder {
             self.is_unsynced.store(true, Ordering::Relaxed);
             return Err(error);
         }
+        #[cfg(test)]
+        super::disk::faults::folder_synced(&self.path);
         Ok(())
     }
 }

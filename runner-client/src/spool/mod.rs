@@ -125,7 +125,8 @@ impl Spool {
         let lane = |signal, found| Lane::new(signal, &folder, config.segment_bytes, found);
         let lanes =
             PerSignal { metrics: lane(SpoolSignal::Metrics, found.metrics), logs: lane(SpoolSignal::Logs, found.logs) };
-        let mut spool = Self { config, clock, folder, lanes, unsynced_since: None, is_sync_failing: false };
+        let unsynced_since = Some(unix_ms(&*clock));
+        let mut spool = Self { config, clock, folder, lanes, unsynced_since, is_sync_failing: false };
         recovery.lost = spool.take_dropped();
         recovery.waiting = spool.stats().waiting;
         Ok((spool, recovery))

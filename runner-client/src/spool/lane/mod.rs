@@ -74,8 +74,11 @@ impl Lane {
             for Stretch { seq, next_seq, items } in lost {
                 lane.lose(name, seq, next_seq, items);
             }
-            if lane.segment(name).is_some_and(|segment| segment.waiting().records == 0) {
+            let Some(segment) = lane.segment(name) else { continue };
+            if segment.waiting().records == 0 {
                 lane.remove(name);
+            } else if segment.acks.file_len() > 0 {
+                lane.acks.found(name);
             }
         }
         lane
@@ -270,12 +273,12 @@ impl Lane {
         }
     }
 
-    /// Ends a segment: footer, and all of it on the disk.
+    /// Ends a segment: footer, and all of it on the disk, its name in the folder too.
     fn seal(&mut self, active: Active) -> io::Result<()> {
         let Active { segment, file, .. } = active;
         // Without a footer the segment is searched at the next start.
         let _ = disk::write(&file, segment.summary.end, &[&segment.summary.write(segment.name.salt)]);
-        let synced = disk::sync(&file);
+        let synced = disk::sync(&file).and_then(|()| self.folder.sync());
         self.retire(segment, synced.is_err());
         synced
     }

@@ -73,16 +73,21 @@ fn lesson_11_a_truncation_at_any_byte_loses_what_was_cut_only() {
         let (bench, bytes, positions) = nine(sealed);
         for len in 0..bytes.len() {
             let record_len = bytes_of_a_record();
-            let whole = positions.iter().filter(|position| position.offset as usize + record_len <= len).count() as u64;
-            let expected: Vec<u64> = WAITING.into_iter().filter(|number| *number < whole).collect();
+            let whole = positions.iter().filter(|position| at(position) + record_len <= len).count();
+            let expected: Vec<u64> = WAITING.into_iter().filter(|number| *number < whole as u64).collect();
             let (delivered, _, recovery) = with_segment(&bench, &bytes[..len]);
             assert_eq!(delivered, expected, "{len} bytes, sealed: {sealed}");
             if whole > 0 && len < bytes.len() - FOOTER {
-                let cut = len - SEGMENT_HEADER - whole as usize * record_len;
+                let cut = len - SEGMENT_HEADER - whole * record_len;
                 assert_eq!(recovery.torn_bytes, cut as u64);
             }
         }
     }
+}
+
+/// Where a record begins.
+fn at(position: &Position) -> usize {
+    usize::try_from(position.offset).unwrap()
 }
 
 fn bytes_of_a_record() -> usize {
@@ -93,13 +98,13 @@ fn bytes_of_a_record() -> usize {
 fn lesson_11_missing_and_additional_bytes_lose_the_records_that_they_touch_only() {
     let (bench, bytes, positions) = nine(true);
     for (number, position) in positions.iter().enumerate() {
-        let offset = usize::try_from(position.offset).unwrap();
-        for (at, take) in [(offset + 3, 9), (offset + RECORD_HEADER + 5, 17)] {
+        let offset = at(position);
+        for (from, take) in [(offset + 3, 9), (offset + RECORD_HEADER + 5, 17)] {
             let expected: Vec<u64> = WAITING.into_iter().filter(|other| *other != number as u64).collect();
-            let shorter = [&bytes[..at], &bytes[at + take..]].concat();
-            assert_eq!(with_segment(&bench, &shorter).0, expected, "{take} bytes missing at {at}");
-            let longer = [&bytes[..at], &vec![0xd5; take][..], &bytes[at..]].concat();
-            assert_eq!(with_segment(&bench, &longer).0, expected, "{take} bytes more at {at}");
+            let shorter = [&bytes[..from], &bytes[from + take..]].concat();
+            assert_eq!(with_segment(&bench, &shorter).0, expected, "{take} bytes missing at {from}");
+            let longer = [&bytes[..from], &vec![0xd5; take][..], &bytes[from..]].concat();
+            assert_eq!(with_segment(&bench, &longer).0, expected, "{take} bytes more at {from}");
         }
     }
 }
@@ -107,7 +112,7 @@ fn lesson_11_missing_and_additional_bytes_lose_the_records_that_they_touch_only(
 #[test]
 fn lesson_11_a_damaged_stretch_is_counted_exactly_next_to_what_was_acknowledged() {
     let (bench, mut bytes, positions) = nine(true);
-    let (from, to) = (positions[2].offset as usize, positions[7].offset as usize);
+    let (from, to) = (at(&positions[2]), at(&positions[7]));
     bytes[from..to].fill(0);
     let (delivered, lost, _) = with_segment(&bench, &bytes);
     assert_eq!(delivered, [0, 1, 7, 8]);
@@ -140,7 +145,7 @@ fn a_record_in_the_body_of_a_damaged_record_is_not_taken_for_one() {
     spool.append(&record(Logs, 1, BODY)).unwrap();
     drop((spool, bench));
     let mut bytes = fs::read(bench_of_outer.only_file("seg")).unwrap();
-    bytes[position.offset as usize] ^= 1;
+    bytes[at(&position)] ^= 1;
     assert_eq!(with_segment(&bench_of_outer, &bytes).0, [1]);
 }
 
@@ -152,7 +157,7 @@ fn damage_while_the_spool_is_open_is_noticed_and_counted() {
     let segments: Vec<PathBuf> = bench.files("seg").into_keys().collect();
     fs::remove_file(&segments[1]).unwrap();
     let mut last = fs::read(&segments[2]).unwrap();
-    last[positions[39].offset as usize + 100] ^= 1;
+    last[at(&positions[39]) + 100] ^= 1;
     fs::write(&segments[2], last).unwrap();
     let gone = positions.iter().filter(|position| position.segment == positions[20].segment).count() as u64;
     assert_eq!(spool.read(&positions[39]).unwrap(), None);
@@ -219,7 +224,7 @@ fn acknowledgements_of_records_that_were_cut_off_do_not_hide_those_of_others() {
     let mut spool = bench.open();
     [8, 7, 0].into_iter().for_each(|number: usize| assert!(spool.acknowledge(&positions[number])));
     drop(spool);
-    let cut = positions[2].offset as usize;
+    let cut = at(&positions[2]);
     assert_eq!(with_segment(&bench, &bytes[..cut]).0, [1]);
 }
 

@@ -5,7 +5,8 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::spool::format::{RECORD_HEADER_LEN, SEGMENT_EXTENSION};
+use crate::spool::disk::faults;
+use crate::spool::format::{ACK_ENTRY_LEN, RECORD_HEADER_LEN, SEGMENT_EXTENSION};
 
 #[derive(Debug, Clone)]
 enum Step {
@@ -93,7 +94,7 @@ struct Model {
     bench: Bench,
     spool: Option<Spool>,
     entries: BTreeMap<u64, Entry>,
-    /// How much of each file a power loss leaves.
+    /// How much of each file a power loss leaves, by what the spool says.
     durable: BTreeMap<PathBuf, u64>,
     /// Found at the start and appended since; acknowledged and dropped since.
     came: PerSignal<u64>,
@@ -223,7 +224,6 @@ impl Model {
         let (segments, acks) = (self.bench.files("seg"), self.bench.files("ack"));
         for (path, len) in segments.iter().chain(&acks) {
             on_disk += len.next_multiple_of(4096);
-            assert!(self.durable.get(path).is_none_or(|durable| durable <= len));
         }
         assert!(on_disk <= stats.bytes && stats.bytes <= self.bench.config.max_bytes, "6: {on_disk} {stats:?}");
         for signal in SpoolSignal::ALL {
@@ -237,10 +237,16 @@ impl Model {
             self.durable.extend(synced.map(|(path, len)| (path.clone(), *len)));
         }
         if !stats.has_unsynced_acknowledgements {
-            self.durable.extend(acks);
+            // What is torn is no entry, and nothing is promised of it.
+            let entries = acks.iter().map(|(path, len)| (path.clone(), len - len % ACK_ENTRY_LEN));
+            self.durable.extend(entries);
             for entry in self.entries.values_mut().filter(|entry| entry.state == State::Acknowledged(false)) {
                 entry.state = State::Acknowledged(true);
             }
+        }
+        for path in segments.keys().chain(acks.keys()) {
+            let promised = self.durable.get(path).copied();
+            assert!(faults::durable(path).or(promised.filter(|len| *len == 0)) >= promised, "2, 3: {} is not on the disk", path.display());
         }
     }
 
@@ -382,15 +388,15 @@ impl Model {
     /// Of what was not forced to the disk, anything may be missing: files, tails, and blocks in the middle.
     fn lose_power(&self, seed: u64) {
         let mut rng = fastrand::Rng::with_seed(seed);
-        for (path, len) in self.bench.files("seg").into_iter().chain(self.bench.files("ack")) {
-            let durable = self.durable.get(&path).copied();
+        for path in self.bench.files("seg").into_keys().chain(self.bench.files("ack").into_keys()) {
+            let durable = faults::durable(&path);
             if durable.is_none() && rng.bool() {
                 fs::remove_file(&path).unwrap();
                 continue;
             }
             let mut bytes = fs::read(&path).unwrap();
-            let (durable, len) = (durable.unwrap_or(0) as usize, len as usize);
-            bytes.truncate(rng.usize(durable..=len));
+            let durable = usize::try_from(durable.unwrap_or(0)).unwrap();
+            bytes.truncate(rng.usize(durable..=bytes.len()));
             if rng.bool() {
                 let from = rng.usize(durable..=bytes.len());
                 let to = rng.usize(from..=bytes.len());

@@ -1,0 +1,179 @@
+//! Measures the spool beside redb: appending with a sync per 32 records, draining, and starting with 1 GiB.
+//!
+//! `cargo run --release --example spool_bench -p telemetry-runner-client [FOLDER]`. The folder says which disk is measured;
+//! it takes 2 GiB there.
+
+use std::error::Error;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use redb::{Database, ReadableDatabase, TableDefinition};
+use telemetry_proto::{Clock, SystemClock};
+use telemetry_runner_client::spool::{BodyEncoding, Record, Spool, SpoolConfig, SpoolSignal, SyncPolicy};
+use ulid::Ulid;
+
+type Outcome<T = ()> = Result<T, Box<dyn Error>>;
+
+const BODY: usize = 4096;
+const BATCH: u64 = 32;
+const ROUNDS: u64 = 3;
+const RECORDS: u64 = 65_536;
+const GIB_OF_RECORDS: u64 = 262_144;
+
+fn main() -> Outcome {
+    let parent = std::env::args_os().nth(1).unwrap_or_else(|| std::env::temp_dir().into_os_string());
+    let dir = tempfile::tempdir_in(parent)?;
+    println!("records of {BODY} bytes, a sync per {BATCH}, {RECORDS} records a round\n");
+    println!("{:<34} {:>12} {:>10} {:>14}", "", "records/s", "MiB/s", "MiB on disk");
+    for round in 0..ROUNDS {
+        let folder = dir.path().join(format!("spool-{round}"));
+        let (append, drain) = measure_spool(&folder)?;
+        row("spool: append", append, size(&folder)?);
+        row("spool: read and acknowledge", drain.0, drain.1);
+        let file = dir.path().join(format!("redb-{round}"));
+        let (append, drain) = measure_redb(&file)?;
+        row("redb: append", append.0, append.1);
+        row("redb: read and remove, 32 a time", drain.0, drain.1);
+    }
+    println!();
+    start_with_a_gibibyte(&dir.path().join("gib"))
+}
+
+/// Time for appending; time for draining, and bytes on disk afterwards.
+fn measure_spool(folder: &Path) -> Outcome<(Duration, (Duration, u64))> {
+    let mut spool = open(folder)?;
+    let began = Instant::now();
+    fill(&mut spool, RECORDS)?;
+    let append = began.elapsed();
+    let began = Instant::now();
+    while let Some(stored) = spool.next(SpoolSignal::Logs)? {
+        spool.acknowledge(&stored.position);
+    }
+    spool.sync()?;
+    let drain = began.elapsed();
+    // Twice: the segment that is written goes once it has been idle.
+    spool.maintain()?;
+    spool.maintain()?;
+    Ok((append, (drain, size(folder)?)))
+}
+
+const TABLE: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("batches");
+
+fn measure_redb(file: &Path) -> Outcome<((Duration, u64), (Duration, u64))> {
+    let database = Database::create(file)?;
+    let body = body();
+    let began = Instant::now();
+    for batch in 0..RECORDS / BATCH {
+        let write = database.begin_write()?;
+        {
+            let mut table = write.open_table(TABLE)?;
+            for number in batch * BATCH..(batch + 1) * BATCH {
+                table.insert(number, &body[..])?;
+            }
+        }
+        write.commit()?;
+    }
+    let append = (began.elapsed(), file.metadata()?.len());
+    let began = Instant::now();
+    for batch in 0..RECORDS / BATCH {
+        let range = batch * BATCH..(batch + 1) * BATCH;
+        let read = database.begin_read()?.open_table(TABLE)?;
+        for entry in read.range(range.clone())? {
+            std::hint::black_box(entry?.1.value().to_vec());
+        }
+        let write = database.begin_write()?;
+        {
+            let mut table = write.open_table(TABLE)?;
+            for number in range {
+                table.remove(number)?;
+            }
+        }
+        write.commit()?;
+    }
+    let drain = began.elapsed();
+    drop(database);
+    Ok((append, (drain, file.metadata()?.len())))
+}
+
+fn start_with_a_gibibyte(folder: &Path) -> Outcome {
+    let mut spool = open(folder)?;
+    fill(&mut spool, GIB_OF_RECORDS)?;
+    // As a crash leaves it.
+    drop(spool);
+    println!("{:<34} {:>12} {:>10} {:>14} {:>12}", "start with 1 GiB", "ms", "searched", "waiting", "memory, KiB");
+    for name in ["after a crash", "after a close"] {
+        let memory = resident_kib();
+        let began = Instant::now();
+        let (spool, recovery) = Spool::open(config(folder), clock())?;
+        let took = began.elapsed();
+        println!(
+            "{name:<34} {:>12.1} {:>10} {:>14} {:>12}",
+            took.as_secs_f64() * 1e3,
+            recovery.searched_segments,
+            recovery.waiting.logs.records,
+            resident_kib().saturating_sub(memory)
+        );
+        spool.close()?;
+    }
+    Ok(())
+}
+
+fn config(folder: &Path) -> SpoolConfig {
+    let mut config = SpoolConfig::new(folder);
+    config.max_bytes = 4 * 1024 * 1024 * 1024;
+    config.sync = SyncPolicy { every_records: BATCH, every: Duration::from_secs(1) };
+    config
+}
+
+fn clock() -> Arc<dyn Clock> {
+    Arc::new(SystemClock)
+}
+
+fn open(folder: &Path) -> Outcome<Spool> {
+    Ok(Spool::open(config(folder), clock())?.0)
+}
+
+fn fill(spool: &mut Spool, records: u64) -> Outcome {
+    let body = Bytes::from(body());
+    let now = clock().unix_seconds() * 1_000;
+    for number in 0..records {
+        spool.append(&Record {
+            signal: SpoolSignal::Logs,
+            batch_id: Ulid::from_parts(now, number.into()),
+            created_unix_ms: now,
+            items: 10,
+            encoding: BodyEncoding::Identity,
+            extra: Bytes::new(),
+            body: body.clone(),
+        })?;
+    }
+    Ok(())
+}
+
+/// Bytes that nothing can compress.
+fn body() -> Vec<u8> {
+    std::iter::repeat_with(|| fastrand::u8(..)).take(BODY).collect()
+}
+
+fn row(name: &str, took: Duration, bytes: u64) {
+    let per_second = f64::from(u32::try_from(RECORDS).unwrap_or(u32::MAX)) / took.as_secs_f64();
+    let mib = per_second * 4096.0 / (1024.0 * 1024.0);
+    println!("{name:<34} {per_second:>12.0} {mib:>10.0} {:>14}", bytes / (1024 * 1024));
+}
+
+fn size(folder: &Path) -> Outcome<u64> {
+    let mut sum = 0;
+    for entry in std::fs::read_dir(folder)? {
+        sum += entry?.metadata()?.len();
+    }
+    Ok(sum)
+}
+
+/// What the process holds in memory; 0 where that can't be told.
+fn resident_kib() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    line.and_then(|line| line.trim().strip_suffix(" kB")?.trim().parse().ok()).unwrap_or(0)
+}
