@@ -222,7 +222,7 @@ impl Model {
         let stats = self.spool().stats();
         let mut on_disk = 0;
         let (segments, acks) = (self.bench.files("seg"), self.bench.files("ack"));
-        for (path, len) in segments.iter().chain(&acks) {
+        for (_, len) in segments.iter().chain(&acks) {
             on_disk += len.next_multiple_of(4096);
         }
         assert!(on_disk <= stats.bytes && stats.bytes <= self.bench.config.max_bytes, "6: {on_disk} {stats:?}");
