@@ -181,3 +181,25 @@ fn a_cut_in_each_file_names_the_file() {
         std::fs::write(&path, whole).unwrap();
     }
 }
+
+#[test]
+fn check_says_what_is_in_the_way_for_people_and_for_programs() {
+    let dir = cluster();
+    let file = dir.path().join("relay.toml");
+    let check = |config: &str, more: &[&str]| {
+        std::fs::write(&file, config).unwrap();
+        let output = relay(&[&["check", "--config", file.to_str().unwrap()], more].concat());
+        (output.status.code(), String::from_utf8(output.stdout).unwrap())
+    };
+    let away =
+        GOOD.replace("unix:/run/victoria-logs.sock", "http://127.0.0.1:9").replace("127.0.0.1:8428", "127.0.0.1:9");
+    let (code, text) = check(&away, &[]);
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("fault: stores.metrics.url: http://127.0.0.1:9 does not answer"), "{text}");
+    let (code, json) = check(&away, &["--json"]);
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!((code, &json["ok"], json["findings"].as_array().unwrap().len()), (Some(1), &false.into(), 2));
+    let (code, json) = check(&GOOD.replace("ca.pem", "missing.pem"), &["--json"]);
+    assert_eq!(code, Some(78));
+    assert!(json.contains("tls.client_ca"), "{json}");
+}

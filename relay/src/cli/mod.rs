@@ -1,6 +1,7 @@
 //! The command line: what can be asked for, and with which exit code it ends.
 
 mod certs;
+mod check;
 mod exit;
 mod serve;
 
@@ -32,6 +33,16 @@ enum Command {
         #[arg(long, value_name = "FILE")]
         config: PathBuf,
     },
+    /// Read a configuration with every file that it names, ask every store, and say all that is wrong.
+    #[command(after_help = "Example:\n  telemetry-relay check --config /etc/telemetry-relay/relay.toml")]
+    Check {
+        /// The configuration, TOML.
+        #[arg(long, value_name = "FILE")]
+        config: PathBuf,
+        /// Print one JSON object: `ok` and `findings`.
+        #[arg(long)]
+        json: bool,
+    },
     /// Make certificates for a cluster.
     #[command(subcommand)]
     Certs(certs::Command),
@@ -47,6 +58,7 @@ pub(crate) fn run() -> ExitCode {
     };
     let outcome = match cli.command {
         Command::Serve { config } => serve::run(&config),
+        Command::Check { config, json } => check::run(&config, json),
         Command::Certs(command) => certs::run(command),
     };
     match outcome {

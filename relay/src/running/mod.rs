@@ -1,5 +1,6 @@
 //! A relay that runs from a configuration, and takes another one while it runs.
 
+mod examine;
 mod watch;
 
 use std::sync::Arc;
@@ -16,6 +17,7 @@ use crate::issuer::{Issuer, IssuerConfigError, KeyRing, RotationError};
 use crate::listener::{Connected, ListenError, Listener, ListenerHandle};
 use crate::{RelayBuilder, RelayService};
 
+pub use examine::{Finding, Severity, examine};
 pub use watch::FileWatch;
 
 /// A relay that can't be started.

@@ -246,7 +246,11 @@ impl Model {
         }
         for path in segments.keys().chain(acks.keys()) {
             let promised = self.durable.get(path).copied();
-            assert!(faults::durable(path).or(promised.filter(|len| *len == 0)) >= promised, "2, 3: {} is not on the disk", path.display());
+            assert!(
+                faults::durable(path).or(promised.filter(|len| *len == 0)) >= promised,
+                "2, 3: {} is not on the disk",
+                path.display()
+            );
         }
     }
 
