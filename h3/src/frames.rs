@@ -23,8 +23,10 @@ pub(crate) enum Piece {
 /// Which frames a stream may carry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Carries {
-    /// HEADERS and DATA: a request or a response.
-    Message,
+    /// HEADERS, DATA, and HEADERS again for trailers.
+    Request,
+    /// The same, but the head may be preceded by any number of interim ones.
+    Response,
     /// SETTINGS first, then the other frames of a control stream.
     Control,
 }
@@ -36,9 +38,22 @@ pub(crate) struct FrameReader {
     limits: GuardLimits,
     input: Bytes,
     state: State,
+    /// Where in its sequence a message is.
+    place: Place,
     /// Useless frames so far on a message stream, all frames on a control stream.
     counted: u32,
     settings_seen: bool,
+    /// The largest push that the peer allows so far. We make none.
+    max_push_id: u64,
+}
+
+/// Where in its sequence of frames a message is (RFC 9114 section 4.1). h3 has no eye for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    BeforeHead,
+    AfterHead,
+    InBody,
+    AfterTrailers,
 }
 
 #[derive(Debug)]
@@ -56,7 +71,16 @@ enum State {
 impl FrameReader {
     pub(crate) fn new(carries: Carries, limits: GuardLimits) -> Self {
         let state = State::Header(Header::default());
-        Self { carries, limits, input: Bytes::new(), state, counted: 0, settings_seen: false }
+        Self {
+            carries,
+            limits,
+            input: Bytes::new(),
+            state,
+            place: Place::BeforeHead,
+            counted: 0,
+            settings_seen: false,
+            max_push_id: 0,
+        }
     }
 
     /// Adds what arrived. Call it when [`next`](Self::next) has nothing more, so that nothing piles up here.
@@ -73,7 +97,7 @@ impl FrameReader {
                     let Some((kind, len)) = header.read(&mut self.input) else { return Ok(None) };
                     let header = *header;
                     self.state = match self.carries {
-                        Carries::Message => self.enter_message_frame(kind, len, header)?,
+                        Carries::Request | Carries::Response => self.enter_message_frame(kind, len, header)?,
                         Carries::Control => self.enter_control_frame(kind, len, header)?,
                     };
                 }
@@ -88,6 +112,13 @@ impl FrameReader {
                         return Err(Violation::MalformedFrame);
                     }
                     self.settings_seen |= *kind == SETTINGS;
+                    if *kind == MAX_PUSH_ID {
+                        let allowed = varint::read(&frame[*header_len..]).map_or(0, |(id, _)| id);
+                        if allowed < self.max_push_id {
+                            return Err(Violation::BadPushId);
+                        }
+                        self.max_push_id = allowed;
+                    }
                     let frame = std::mem::take(frame).freeze();
                     self.state = State::Header(Header::default());
                     return Ok(Some(Piece::Frame(frame)));
@@ -129,6 +160,7 @@ impl FrameReader {
     // What to do with a frame is decided by its type and length, before its payload arrives.
 
     fn enter_message_frame(&mut self, kind: u64, len: u64, header: Header) -> Result<State, Violation> {
+        self.place = self.next_place(kind)?;
         match kind {
             DATA if len > 0 => Ok(State::Data { missing: len }),
             HEADERS => header.start(kind, len, self.limits.max_header_frame_bytes, Violation::HeadersTooLarge),
@@ -142,6 +174,18 @@ impl FrameReader {
         }
     }
 
+    fn next_place(&self, kind: u64) -> Result<Place, Violation> {
+        match (self.place, kind) {
+            (Place::BeforeHead, HEADERS) => Ok(Place::AfterHead),
+            // Which of a response's heads is the last, only h3 can read.
+            (Place::AfterHead, HEADERS) if self.carries == Carries::Response => Ok(Place::AfterHead),
+            (Place::AfterHead | Place::InBody, HEADERS) => Ok(Place::AfterTrailers),
+            (Place::AfterHead | Place::InBody, DATA) => Ok(Place::InBody),
+            (Place::BeforeHead | Place::AfterTrailers, HEADERS | DATA) => Err(Violation::UnexpectedFrame),
+            (place, _) => Ok(place),
+        }
+    }
+
     fn enter_control_frame(&mut self, kind: u64, len: u64, header: Header) -> Result<State, Violation> {
         if !self.settings_seen && kind != SETTINGS {
             return Err(Violation::MissingSettings);
@@ -151,7 +195,9 @@ impl FrameReader {
         }
         self.count(self.limits.max_control_frames, Violation::TooManyControlFrames)?;
         match kind {
-            SETTINGS | CANCEL_PUSH | GOAWAY | MAX_PUSH_ID => {
+            // Of pushes that are neither made nor allowed there are none to cancel.
+            CANCEL_PUSH => Err(Violation::BadPushId),
+            SETTINGS | GOAWAY | MAX_PUSH_ID => {
                 header.start(kind, len, self.limits.max_control_frame_bytes, Violation::ControlFrameTooLarge)
             }
             _ if is_known(kind) => Err(Violation::UnexpectedFrame),
@@ -300,7 +346,7 @@ mod tests {
     }
 
     fn message(bytes: &[u8]) -> Outcome {
-        read(Carries::Message, GuardLimits::default(), [bytes])
+        read(Carries::Request, GuardLimits::default(), [bytes])
     }
 
     fn control(bytes: &[u8]) -> Outcome {
@@ -314,6 +360,34 @@ mod tests {
         let outcome = message(&stream);
         assert_eq!(outcome.frames, [Bytes::from(headers), frame(HEADERS, b"t").into()]);
         assert_eq!((outcome.body.as_slice(), outcome.violation), (&b"abc"[..], None));
+    }
+
+    #[test]
+    fn a_message_is_a_head_then_a_body_then_trailers() {
+        let (head, data, grease) = (frame(HEADERS, b"h"), frame(DATA, b"d"), frame(0x21, b""));
+        let empty = frame(DATA, b"");
+        let violation = |carries, frames: &[&Vec<u8>]| {
+            let stream: Vec<u8> = frames.iter().flat_map(|frame| frame.iter().copied()).collect();
+            read(carries, GuardLimits::default(), [stream.as_slice()]).violation
+        };
+        for carries in [Carries::Request, Carries::Response] {
+            for good in [&[&grease, &head, &grease, &data, &head, &grease][..], &[&head, &head], &[&head]] {
+                assert_eq!(violation(carries, good), None, "{carries:?}");
+            }
+            for bad in [
+                &[&data][..],
+                &[&empty],
+                &[&grease, &data],
+                &[&head, &data, &head, &head],
+                &[&head, &data, &head, &empty],
+            ] {
+                assert_eq!(violation(carries, bad), Some(Violation::UnexpectedFrame), "{carries:?}");
+            }
+        }
+        // Interim responses come before the head; requests have none.
+        let interim = [&head, &head, &head, &data];
+        assert_eq!(violation(Carries::Response, &interim), None);
+        assert_eq!(violation(Carries::Request, &interim), Some(Violation::UnexpectedFrame));
     }
 
     #[test]
@@ -332,11 +406,13 @@ mod tests {
     #[test]
     fn empty_data_frames_are_swallowed_up_to_a_limit() {
         // Fact 2.
-        let stream = [frame(DATA, b"ab"), frame(DATA, b""), frame(DATA, b"c")].concat();
+        let head = frame(HEADERS, b"h");
+        let stream = [head.clone(), frame(DATA, b"ab"), frame(DATA, b""), frame(DATA, b"c")].concat();
         assert_eq!(message(&stream).body, b"abc");
         let limit = GuardLimits::default().max_useless_frames as usize;
-        assert_eq!(message(&frame(DATA, b"").repeat(limit)).violation, None);
-        assert_eq!(message(&frame(DATA, b"").repeat(limit + 1)).violation, Some(Violation::TooManyUselessFrames));
+        let empty = |count| [head.clone(), frame(DATA, b"").repeat(count)].concat();
+        assert_eq!(message(&empty(limit)).violation, None);
+        assert_eq!(message(&empty(limit + 1)).violation, Some(Violation::TooManyUselessFrames));
     }
 
     #[test]
@@ -362,7 +438,7 @@ mod tests {
 
     #[test]
     fn a_body_is_never_too_large_here() {
-        let stream = announced(DATA, (1 << 62) - 1, &[1; 64]);
+        let stream = [frame(HEADERS, b"h"), announced(DATA, (1 << 62) - 1, &[1; 64])].concat();
         let outcome = message(&stream);
         assert_eq!((outcome.body.len(), outcome.violation), (64, Some(Violation::TruncatedFrame)));
     }
@@ -400,7 +476,7 @@ mod tests {
     #[test]
     fn control_frames_have_exactly_the_layout_of_their_type() {
         let settings = frame(SETTINGS, b"");
-        for kind in [CANCEL_PUSH, GOAWAY, MAX_PUSH_ID] {
+        for kind in [GOAWAY, MAX_PUSH_ID] {
             for (payload, good) in
                 [(&b"\x04"[..], true), (b"\x40\x04", true), (b"", false), (b"\x40", false), (b"\0\0", false)]
             {
@@ -411,6 +487,15 @@ mod tests {
         for payload in [&b"\x06"[..], b"\x06\x40", b"\x40"] {
             assert_eq!(control(&frame(SETTINGS, payload)).violation, Some(Violation::MalformedFrame));
         }
+    }
+
+    #[test]
+    fn no_push_is_cancelled_and_the_allowance_does_not_shrink() {
+        let after_settings = |frames: &[Vec<u8>]| control(&[frame(SETTINGS, b""), frames.concat()].concat()).violation;
+        let allow = |id: u8| frame(MAX_PUSH_ID, &[id]);
+        assert_eq!(after_settings(&[frame(CANCEL_PUSH, b"\0")]), Some(Violation::BadPushId));
+        assert_eq!(after_settings(&[allow(4), allow(4), allow(5)]), None);
+        assert_eq!(after_settings(&[allow(4), allow(3)]), Some(Violation::BadPushId));
     }
 
     #[test]
@@ -440,7 +525,7 @@ mod tests {
             cuts in proptest::collection::vec(any::<prop::sample::Index>(), 0..20),
             on_control in any::<bool>(),
         ) {
-            let carries = if on_control { Carries::Control } else { Carries::Message };
+            let carries = if on_control { Carries::Control } else { Carries::Request };
             let limits = GuardLimits { max_header_frame_bytes: 30, max_unknown_frame_bytes: 30, max_useless_frames: 3,
                 ..GuardLimits::default() };
             let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(stream.len() + 1)).collect();

@@ -5,11 +5,12 @@
 //! [`quic`](h3::quic) traits on quinn's streams and watches the frames that go through, so that h3 only ever sees whole
 //! frames of a bounded size, and a peer only ever sees a clean end where there was one.
 //!
-//! [`server`] and [`client`] make h3 connections over the guard; both sides of this project use them. [`transport`] and
-//! [`udp`] hold the settings of the layer below.
+//! [`server`] and [`client`] make h3 connections over the guard; both sides of this project use them. [`fields`] knows which
+//! fields no message may have; [`transport`] and [`udp`] hold the settings of the layer below.
 
 pub mod client;
 mod failure;
+pub mod fields;
 mod frames;
 pub mod guard;
 mod limits;

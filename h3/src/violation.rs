@@ -16,6 +16,10 @@ pub enum Violation {
     /// A frame came where its type is not allowed (RFC 9114 section 7.2).
     #[error("a frame is not allowed on this stream")]
     UnexpectedFrame,
+    /// A push is named that was never made, or the allowance for pushes shrinks (RFC 9114 sections 7.2.3 and 7.2.7). h3 does
+    /// not look.
+    #[error("a frame names a push that can't be")]
+    BadPushId,
     /// The control stream does not begin with SETTINGS (RFC 9114 section 6.2.1).
     #[error("the control stream does not begin with SETTINGS")]
     MissingSettings,
@@ -58,6 +62,7 @@ impl Violation {
         match self {
             Self::TruncatedFrame | Self::MalformedFrame => Code::H3_FRAME_ERROR,
             Self::UnexpectedFrame => Code::H3_FRAME_UNEXPECTED,
+            Self::BadPushId => Code::H3_ID_ERROR,
             Self::MissingSettings => Code::H3_MISSING_SETTINGS,
             Self::ClosedCriticalStream => Code::H3_CLOSED_CRITICAL_STREAM,
             Self::UnexpectedStream => Code::H3_STREAM_CREATION_ERROR,
@@ -86,6 +91,7 @@ impl Violation {
             Self::TruncatedFrame => "truncated-frame",
             Self::MalformedFrame => "malformed-frame",
             Self::UnexpectedFrame => "unexpected-frame",
+            Self::BadPushId => "bad-push-id",
             Self::MissingSettings => "missing-settings",
             Self::ClosedCriticalStream => "closed-critical-stream",
             Self::UnexpectedStream => "unexpected-stream",

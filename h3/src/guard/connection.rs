@@ -84,7 +84,7 @@ impl quic::Connection<Bytes> for Connection {
             self.shared.accepted_count.fetch_add(1, Ordering::Relaxed);
             *self.shared.accepted.lock() = Some(ResponseWatch::new(id, &send));
             let send = SendStream::new(send, id, Some(self.shared.clone()));
-            let recv = RecvStream::message(recv, id, self.shared.clone());
+            let recv = RecvStream::request(recv, id, self.shared.clone());
             return Poll::Ready(Ok(BidiStream::new(send, recv)));
         }
     }
@@ -141,7 +141,7 @@ impl quic::OpenStreams<Bytes> for OpenStreams {
         self.bidi = None;
         let (send, recv) = opened.map_err(stream_error)?;
         let id = stream_id(send.id()).map_err(as_stream_error)?;
-        let recv = RecvStream::message(recv, id, self.shared.clone());
+        let recv = RecvStream::response(recv, id, self.shared.clone());
         Poll::Ready(Ok(BidiStream::new(SendStream::new(send, id, None), recv)))
     }
 

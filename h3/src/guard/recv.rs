@@ -43,9 +43,14 @@ enum Ended {
 }
 
 impl RecvStream {
-    /// Guards one direction of a request stream.
-    pub(super) fn message(stream: quinn::RecvStream, id: StreamId, shared: Arc<Shared>) -> Self {
-        Self::new(stream, id, Carries::Message, None, shared)
+    /// Guards the direction in which a request comes.
+    pub(super) fn request(stream: quinn::RecvStream, id: StreamId, shared: Arc<Shared>) -> Self {
+        Self::new(stream, id, Carries::Request, None, shared)
+    }
+
+    /// Guards the direction in which a response comes.
+    pub(super) fn response(stream: quinn::RecvStream, id: StreamId, shared: Arc<Shared>) -> Self {
+        Self::new(stream, id, Carries::Response, None, shared)
     }
 
     /// Guards a control stream, of which the type was read. h3 wants to read it as well.

@@ -8,9 +8,9 @@ use http::header::CONTENT_LENGTH;
 use http::{Request, Response, StatusCode};
 use http_body::Body;
 use http_body_util::BodyExt;
-use telemetry_h3::Code;
 use telemetry_h3::guard::{ResponseEnd, ResponseWatch, SendStream};
 use telemetry_h3::server::RequestResolver;
+use telemetry_h3::{Code, fields};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 use tower::{Service, ServiceExt};
@@ -38,6 +38,8 @@ pub(super) enum Failed {
     SlowHeaders,
     /// Its stream ended, or was refused by the guard, before the headers were complete.
     NoHeaders,
+    /// It has fields that no HTTP/3 request may have.
+    Malformed,
     /// The peer gave it up before there was a response.
     Cancelled,
     /// The response was cut off by the peer, or by the peer's slowness.
@@ -51,6 +53,7 @@ impl Failed {
         match self {
             Self::SlowHeaders => "slow-headers",
             Self::NoHeaders => "no-headers",
+            Self::Malformed => "malformed",
             Self::Cancelled => "cancelled",
             Self::NotTaken => "response-not-taken",
             Self::BrokenResponse => "response-broken",
@@ -72,10 +75,15 @@ where
     B::Error: Send,
 {
     let running = Counted::new(&context.metrics.requests_running);
-    let (mut request, stream) = timeout(context.header_timeout, resolver.resolve_request())
+    let (mut request, mut stream) = timeout(context.header_timeout, resolver.resolve_request())
         .await
         .map_err(|_| Failed::SlowHeaders)?
         .map_err(|_| Failed::NoHeaders)?;
+    if fields::are_malformed(request.headers()) {
+        stream.stop_sending(Code::H3_MESSAGE_ERROR);
+        stream.stop_stream(Code::H3_MESSAGE_ERROR);
+        return Err(Failed::Malformed);
+    }
     request.extensions_mut().insert(context.peer);
     let (mut sender, receiver) = stream.split();
     let (give_back, mut unread) = oneshot::channel();
