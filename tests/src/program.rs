@@ -14,7 +14,7 @@ pub enum Program {
     Relay,
     /// The client and server on quic-go.
     PeerGo,
-    /// Python with aioquic, for the client and server on that.
+    /// Python with aioquic and curl, for the clients and the server on those.
     PeerPython,
 }
 

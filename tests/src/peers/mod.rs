@@ -1,5 +1,5 @@
-//! Other people's HTTP/3, as child processes: a client and a server on quic-go, and the same on aioquic. What they say and
-//! understand is written down in `tests/peers`.
+//! Other people's HTTP/3, as child processes: a client and a server on quic-go, the same on aioquic, and a client on curl
+//! with ngtcp2. What they say and understand is written down in `tests/peers`.
 
 mod client;
 mod process;
@@ -19,6 +19,8 @@ pub enum Stack {
     Go,
     /// aioquic.
     Python,
+    /// curl, with ngtcp2 and nghttp3. It is no server.
+    Curl,
 }
 
 /// There is no answer of a peer.
@@ -27,6 +29,9 @@ pub enum PeerError {
     /// Its program is nowhere.
     #[error(transparent)]
     NotFound(#[from] NotFound),
+    /// There is no server on this stack.
+    #[error("{0:?} is no server")]
+    NoServer(Stack),
     /// It can't be run, or talked to.
     #[error("the peer can't be run")]
     Io(#[from] std::io::Error),
@@ -53,24 +58,20 @@ enum Side {
 
 impl Stack {
     /// The program, and what comes first on its command line.
-    fn command(self, side: Side) -> Result<(PathBuf, Vec<PathBuf>), NotFound> {
-        match self {
-            Self::Go => {
-                let side = match side {
-                    Side::Client => "client",
-                    Side::Server => "server",
-                };
-                Ok((Program::PeerGo.find()?, vec![side.into()]))
-            }
-            Self::Python => {
-                let script = match side {
-                    Side::Client => "client.py",
-                    Side::Server => "server.py",
-                };
-                let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("peers/python");
-                // -B: no compiled files beside the sources.
-                Ok((Program::PeerPython.find()?, vec!["-B".into(), folder.join(script)]))
-            }
+    fn command(self, side: Side) -> Result<(PathBuf, Vec<PathBuf>), PeerError> {
+        match (self, side) {
+            (Self::Go, Side::Client) => Ok((Program::PeerGo.find()?, vec!["client".into()])),
+            (Self::Go, Side::Server) => Ok((Program::PeerGo.find()?, vec!["server".into()])),
+            (Self::Python, Side::Client) => python("client.py"),
+            (Self::Python, Side::Server) => python("server.py"),
+            (Self::Curl, Side::Client) => python("curl.py"),
+            (Self::Curl, Side::Server) => Err(PeerError::NoServer(self)),
         }
     }
+}
+
+fn python(script: &str) -> Result<(PathBuf, Vec<PathBuf>), PeerError> {
+    let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("peers/python").join(script);
+    // -B: no compiled files beside the sources.
+    Ok((Program::PeerPython.find()?, vec!["-B".into(), script]))
 }

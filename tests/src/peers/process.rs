@@ -2,7 +2,6 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::path::PathBuf;
 use std::process::Stdio;
 
 use serde::de::DeserializeOwned;
@@ -53,7 +52,7 @@ pub(super) fn start(
             }
         });
     }
-    let (program, first): (PathBuf, _) = stack.command(side)?;
+    let (program, first) = stack.command(side)?;
     let mut child = Command::new(program)
         .args(first)
         .args(arguments)

@@ -1,5 +1,5 @@
-//! Other people's clients against our relay, and our client against other people's servers: what quic-go and aioquic send is
-//! delivered, what is refused they see as such, and who they are is known whatever their certificates look like.
+//! Other people's clients against our relay, and our client against other people's servers: what quic-go, aioquic and curl
+//! send is delivered, what is refused they see as such, and who they are is known whatever their certificates look like.
 
 mod clients;
 mod servers;
@@ -11,13 +11,13 @@ use telemetry_rig::peers::Stack;
 use telemetry_rig::program::Program;
 use telemetry_rig::suite::Suite;
 
-const STACKS: [Stack; 2] = [Stack::Go, Stack::Python];
-
 fn main() -> ExitCode {
     let mut suite = Suite::new();
-    for stack in STACKS {
+    for stack in [Stack::Go, Stack::Python, Stack::Curl] {
         suite = clients::add(suite, stack);
         suite = shapes::add(suite, stack);
+    }
+    for stack in [Stack::Go, Stack::Python] {
         suite = servers::add(suite, stack);
     }
     suite.run()
@@ -27,7 +27,7 @@ fn main() -> ExitCode {
 const fn needs(stack: Stack) -> &'static [Program] {
     match stack {
         Stack::Go => &[Program::PeerGo],
-        Stack::Python => &[Program::PeerPython],
+        Stack::Python | Stack::Curl => &[Program::PeerPython],
     }
 }
 
@@ -35,6 +35,6 @@ const fn needs(stack: Stack) -> &'static [Program] {
 const fn needs_relay(stack: Stack) -> &'static [Program] {
     match stack {
         Stack::Go => &[Program::PeerGo, Program::Relay],
-        Stack::Python => &[Program::PeerPython, Program::Relay],
+        Stack::Python | Stack::Curl => &[Program::PeerPython, Program::Relay],
     }
 }

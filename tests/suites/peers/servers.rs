@@ -1,6 +1,7 @@
 //! Our client against a server of another stack that speaks the contract of the Go coordinator: 502 for whatever a store
 //! says, no verdicts, no policy, nothing minted over HTTP. It must deliver there too, with tokens that are minted in process.
 
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -18,7 +19,9 @@ use telemetry_rig::rig::{Cluster, ISSUER, TokenBuilder};
 use telemetry_rig::stores::{BuiltInStore, Fault};
 use telemetry_rig::suite::{Suite, TestResult};
 use telemetry_rig::wait;
-use telemetry_runner_client::{Client, IssueError, LateTokenSource, LogRecord, Point, Token, TokenIssuer};
+use telemetry_runner_client::{
+    Client, ConnectErrorKind, IssueError, LateTokenSource, LogRecord, Point, Token, TokenIssuer,
+};
 
 use crate::needs;
 
@@ -31,11 +34,12 @@ pub(crate) fn add(suite: Suite, stack: Stack) -> Suite {
         .test(&name("what_is_written_is_delivered"), needs(stack), move || delivered(stack))
         .test(&name("a_store_that_refuses_costs_nothing"), needs(stack), move || flattened(stack))
         .test(&name("nothing_is_lost_while_nobody_mints"), needs(stack), move || late(stack))
-        .test(&name("every_kind_of_key_is_trusted"), needs(stack), move || keys(stack));
+        .test(&name("every_kind_of_key_is_trusted"), needs(stack), move || keys(stack))
+        .test(&name("posers_get_nothing"), needs(stack), move || posers(stack));
     match stack {
         Stack::Go => suite.test(&name("a_refused_token_is_replaced"), needs(stack), move || refused_token(stack)),
         // It looks at no token.
-        Stack::Python => suite,
+        Stack::Python | Stack::Curl => suite,
     }
 }
 
@@ -179,13 +183,37 @@ async fn keys(stack: Stack) -> TestResult {
     let Hierarchy { root, intermediate } = Hierarchy::new(KeyKind::P256);
     let cluster = Cluster::of(intermediate, &root.certificate_pem())?;
     for key in [TestKey::Ed25519, TestKey::P256, TestKey::P384, TestKey::Rsa2048] {
-        let coordinator = Leaf::coordinator("localhost").ip_address(std::net::Ipv4Addr::LOCALHOST.into()).key(key);
+        let coordinator = Leaf::coordinator("localhost").ip_address(Ipv4Addr::LOCALHOST.into()).key(key);
         let coordinator = coordinator.issued_by(cluster.authority());
         let pair = Pair::of(stack, &cluster, &coordinator, key).await.map_err(|error| error.to_string())?;
         pair.tokens.arm(pair.issuer(false));
         pair.client.connected().await.map_err(|error| format!("{key:?}: {error}"))?;
         pair.write()?;
         pair.expect_all().await?;
+    }
+    Ok(())
+}
+
+/// Whoever answers with a certificate that is not a coordinator's gets neither a token nor a batch.
+async fn posers(stack: Stack) -> TestResult {
+    let cluster = Cluster::new("peer")?;
+    let foreign = Cluster::new("peer")?;
+    let here = |leaf: Leaf| leaf.dns_name("localhost").ip_address(Ipv4Addr::LOCALHOST.into());
+    let posers = [
+        ("an older runner", here(Leaf::legacy_runner("r2")).issued_by(cluster.authority())),
+        ("a runner", here(Leaf::runner("r2")).issued_by(cluster.authority())),
+        ("another cluster", foreign.coordinator().clone()),
+        ("another host", Leaf::coordinator("elsewhere.example").issued_by(cluster.authority())),
+        ("expired", here(Leaf::coordinator("localhost")).expired().issued_by(cluster.authority())),
+    ];
+    for (who, identity) in posers {
+        let pair = Pair::of(stack, &cluster, &identity, TestKey::Ed25519).await.map_err(|error| error.to_string())?;
+        pair.tokens.arm(pair.issuer(false));
+        pair.write()?;
+        let refused = pair.client.connected().await.err().ok_or_else(|| format!("{who} is trusted"))?;
+        assert_eq!(refused.kind(), ConnectErrorKind::Identity, "{who}: {refused}");
+        assert!(pair.server.seen().is_empty() && pair.store.requests().is_empty(), "{who}");
+        assert_eq!(pair.client.tally(Signal::Metrics).waiting, u64::from(ITEMS), "{who}: nothing is lost");
     }
     Ok(())
 }
