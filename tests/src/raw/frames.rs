@@ -1,13 +1,15 @@
 //! HTTP/3 written byte by byte (RFC 9114 section 7.1, RFC 9204 section 4.5), for what no library lets one say.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::{BufMut as _, Bytes, BytesMut};
-use quinn::{Connection, Endpoint, ReadError, ReadToEndError, RecvStream, SendStream, VarInt};
+use quinn::{Connection, Endpoint, ReadError, ReadToEndError, RecvStream, SendStream, TransportConfig, VarInt};
 use telemetry_certs::{Credentials, Roots};
 use telemetry_proto::{Route, Signal, header};
 
-use super::{RawError, bounded, dial};
+use super::{RawError, bounded, client_config, dial_with};
 
 /// More of a response than this is not read.
 const MAX_RESPONSE: usize = 64 * 1024;
@@ -19,7 +21,7 @@ const SETTINGS: u64 = 0x04;
 pub struct HandMade {
     connection: Connection,
     // Held open: a control stream must not end.
-    _control: SendStream,
+    control: Option<SendStream>,
     endpoint: Endpoint,
 }
 
@@ -97,13 +99,13 @@ impl Frame {
     /// DATA.
     #[must_use]
     pub fn data(payload: impl Into<Bytes>) -> Self {
-        Self::honest(0x00, payload.into())
+        Self::new(0x00, payload)
     }
 
     /// HEADERS with this field section.
     #[must_use]
     pub fn headers(payload: impl Into<Bytes>) -> Self {
-        Self::honest(0x01, payload.into())
+        Self::new(0x01, payload)
     }
 
     /// Announces another length than that of its payload.
@@ -113,14 +115,23 @@ impl Frame {
         self
     }
 
-    const fn honest(kind: u64, payload: Bytes) -> Self {
+    /// A frame of any type that announces what it holds.
+    #[must_use]
+    pub fn new(kind: u64, payload: impl Into<Bytes>) -> Self {
+        let payload = payload.into();
         Self { kind, announced: payload.len() as u64, payload }
     }
 
-    fn encode(&self, out: &mut BytesMut) {
-        put_varint(out, self.kind);
-        put_varint(out, self.announced);
-        out.put_slice(&self.payload);
+    /// Frames as they go over the wire.
+    #[must_use]
+    pub fn encode(frames: &[Self]) -> Bytes {
+        let mut out = BytesMut::new();
+        for frame in frames {
+            put_varint(&mut out, frame.kind);
+            put_varint(&mut out, frame.announced);
+            out.put_slice(&frame.payload);
+        }
+        out.freeze()
     }
 }
 
@@ -134,17 +145,60 @@ impl HandMade {
         server_roots: &Roots,
         credentials: &Credentials,
     ) -> Result<Self, RawError> {
-        let (endpoint, connection) = dial(address, server_roots, Some(credentials)).await?;
-        let control = bounded(async {
-            let mut control = connection.open_uni().await?;
-            let mut bytes = BytesMut::new();
-            put_varint(&mut bytes, CONTROL_STREAM);
-            Frame::honest(SETTINGS, Bytes::new()).encode(&mut bytes);
-            control.write_all(&bytes).await.map_err(|error| RawError::Stream(error.to_string()))?;
-            Ok(control)
-        });
-        let control = control.await?;
-        Ok(Self { connection, _control: control, endpoint })
+        let mut peer = Self::silent(address, server_roots, credentials).await?;
+        let settings = Frame::encode(&[Frame::new(SETTINGS, Bytes::new())]);
+        peer.control = Some(peer.open_uni(CONTROL_STREAM, &settings).await?);
+        Ok(peer)
+    }
+
+    /// Connects, and says nothing of HTTP/3.
+    ///
+    /// # Errors
+    /// The connection does not come up.
+    pub async fn silent(
+        address: SocketAddr,
+        server_roots: &Roots,
+        credentials: &Credentials,
+    ) -> Result<Self, RawError> {
+        let mut config = client_config(server_roots, Some(credentials))?;
+        config.transport_config(Arc::new(transport()));
+        let (endpoint, connection) = dial_with(address, config).await?;
+        Ok(Self::over(endpoint, connection))
+    }
+
+    /// Goes on with a connection that was made elsewhere, on which nothing of HTTP/3 was said.
+    #[must_use]
+    pub const fn over(endpoint: Endpoint, connection: Connection) -> Self {
+        Self { connection, control: None, endpoint }
+    }
+
+    /// Opens a unidirectional stream of this type and writes these bytes. Dropped, it ends.
+    ///
+    /// # Errors
+    /// The connection is closed, or takes no more streams in time.
+    pub async fn open_uni(&self, kind: u64, bytes: &[u8]) -> Result<SendStream, RawError> {
+        bounded(async {
+            let mut stream = self.connection.open_uni().await?;
+            let mut start = BytesMut::new();
+            put_varint(&mut start, kind);
+            start.put_slice(bytes);
+            stream.write_all(&start).await.map_err(|error| RawError::Stream(error.to_string()))?;
+            Ok(stream)
+        })
+        .await
+    }
+
+    /// Takes the control stream, to write more on it or to end it.
+    pub const fn take_control(&mut self) -> Option<SendStream> {
+        self.control.take()
+    }
+
+    /// Waits until the peer closes the connection. Returns the code that it gives.
+    ///
+    /// # Errors
+    /// It does not in time.
+    pub async fn closed(&self) -> Result<u64, RawError> {
+        bounded(async { Ok(close_code(&self.connection.closed().await)) }).await
     }
 
     /// Writes frames on a stream of their own and ends it with FIN, then waits for what comes of it.
@@ -162,10 +216,8 @@ impl HandMade {
     pub async fn begin(&self, frames: &[Frame]) -> Result<OpenRequest, RawError> {
         bounded(async {
             let (mut send, receive) = self.connection.open_bi().await?;
-            let mut bytes = BytesMut::new();
-            frames.iter().for_each(|frame| frame.encode(&mut bytes));
             // A peer that has read enough stops the stream; what it answers is what counts.
-            let _ = send.write_all(&bytes).await;
+            let _ = send.write_all(&Frame::encode(frames)).await;
             Ok(OpenRequest { send, receive })
         })
         .await
@@ -185,6 +237,23 @@ impl Drop for HandMade {
 }
 
 impl OpenRequest {
+    /// Writes more of it.
+    ///
+    /// # Errors
+    /// The peer has stopped it, or the connection is closed.
+    pub async fn write(&mut self, bytes: &[u8]) -> Result<(), RawError> {
+        bounded(async { self.send.write_all(bytes).await.map_err(|error| RawError::Stream(error.to_string())) }).await
+    }
+
+    /// Waits for what comes of it, without an end of its own.
+    ///
+    /// # Errors
+    /// Nothing comes of it in time.
+    pub async fn wait(self) -> Result<Outcome, RawError> {
+        let Self { send: _send, receive } = self;
+        bounded(async { Ok(outcome(receive).await) }).await
+    }
+
     /// Ends it with FIN, and waits for what comes of it.
     ///
     /// # Errors
@@ -202,6 +271,13 @@ impl OpenRequest {
         let _ = self.send.reset(cancelled);
         let _ = self.receive.stop(cancelled);
     }
+}
+
+/// A peer that is dropped with much under way may not get its farewell out. The relay is to forget it soon all the same.
+fn transport() -> TransportConfig {
+    let mut config = TransportConfig::default();
+    config.max_idle_timeout(Some(VarInt::from_u32(5_000).into())).keep_alive_interval(Some(Duration::from_secs(1)));
+    config
 }
 
 async fn outcome(mut receive: RecvStream) -> Outcome {

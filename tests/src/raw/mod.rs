@@ -121,11 +121,11 @@ impl Drop for RawClient {
     }
 }
 
-async fn dial(
-    address: SocketAddr,
-    server_roots: &Roots,
-    credentials: Option<&Credentials>,
-) -> Result<(Endpoint, Connection), RawError> {
+/// The settings of a client with these credentials, or without any.
+///
+/// # Errors
+/// They make no TLS configuration.
+pub fn client_config(server_roots: &Roots, credentials: Option<&Credentials>) -> Result<ClientConfig, RawError> {
     let setup = |error: &dyn std::fmt::Display| RawError::Setup(error.to_string());
     let tls = match credentials {
         Some(credentials) => telemetry_certs::client_config(ClientTls { credentials, server_roots, alpn: &[b"h3"] })
@@ -142,8 +142,25 @@ async fn dial(
         }
     };
     let crypto = QuicClientConfig::try_from(tls).map_err(|e| setup(&e))?;
+    Ok(ClientConfig::new(Arc::new(crypto)))
+}
+
+async fn dial(
+    address: SocketAddr,
+    server_roots: &Roots,
+    credentials: Option<&Credentials>,
+) -> Result<(Endpoint, Connection), RawError> {
+    dial_with(address, client_config(server_roots, credentials)?).await
+}
+
+/// Connects from a socket of its own with these settings.
+///
+/// # Errors
+/// The connection does not come up.
+pub async fn dial_with(address: SocketAddr, config: ClientConfig) -> Result<(Endpoint, Connection), RawError> {
+    let setup = |error: &dyn std::fmt::Display| RawError::Setup(error.to_string());
     let mut endpoint = Endpoint::client((Ipv4Addr::LOCALHOST, 0).into()).map_err(|e| setup(&e))?;
-    endpoint.set_default_client_config(ClientConfig::new(Arc::new(crypto)));
+    endpoint.set_default_client_config(config);
     let connecting = endpoint.connect(address, "localhost").map_err(|e| setup(&e))?;
     let connection = bounded(async { Ok(connecting.await?) }).await?;
     Ok((endpoint, connection))

@@ -1,13 +1,16 @@
 //! The real relay program, as a child process: for what a crash does, and for what the program holds of its machine.
 
+use std::cell::Cell;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use telemetry_certs::{Credentials, Roots};
 use telemetry_proto::RunnerId;
 use telemetry_relay::issuer::SigningKey;
 use tempfile::TempDir;
+use tokio::time::timeout;
 
 use super::{Cluster, ISSUER, RigError};
 use crate::process::{Process, ProcessError, Usage};
@@ -16,6 +19,9 @@ use crate::raw::RawClient;
 
 /// All that the relay's own code can say, and most of what others say.
 const LOG_LEVELS: &str = "debug,telemetry_relay=trace,telemetry_h3=trace,telemetry_certs=trace,telemetry_proto=trace";
+
+/// How long the first probe of a relay that starts is waited for.
+const FIRST_PROBE: Duration = Duration::from_millis(50);
 
 /// `telemetry-relay serve` with a configuration of its own. Killed when dropped.
 #[derive(Debug)]
@@ -78,9 +84,18 @@ impl RelayProgram {
     /// # Errors
     /// It takes none in time.
     pub async fn restart(&self) -> Result<(), ProcessError> {
-        let ready = async || match RawClient::connect(self.address, &self.roots, Some(&self.probe)).await {
-            Ok(_) => Ok(()),
-            Err(error) => Err(error.to_string()),
+        // A probe that comes too early repeats itself only a second later: the next one is sooner.
+        let patience = Cell::new(FIRST_PROBE);
+        let ready = async || {
+            let probe = RawClient::connect(self.address, &self.roots, Some(&self.probe));
+            match timeout(patience.get(), probe).await {
+                Ok(Ok(_)) => Ok(()),
+                Ok(Err(error)) => Err(error.to_string()),
+                Err(_) => {
+                    patience.set(2 * patience.get());
+                    Err("no answer yet".to_owned())
+                }
+            }
         };
         self.process.start(ready).await
     }
