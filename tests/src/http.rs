@@ -48,7 +48,19 @@ impl HttpClient {
     /// # Errors
     /// There is no whole answer.
     pub async fn get(&self, path_and_query: &str) -> Result<(StatusCode, Bytes), HttpError> {
-        self.send(Method::GET, path_and_query, None, Bytes::new()).await
+        self.get_with(path_and_query, &[]).await
+    }
+
+    /// `GET` with headers: status and body.
+    ///
+    /// # Errors
+    /// There is no whole answer.
+    pub async fn get_with(
+        &self,
+        path_and_query: &str,
+        headers: &[(&str, String)],
+    ) -> Result<(StatusCode, Bytes), HttpError> {
+        self.send(Method::GET, path_and_query, headers, Bytes::new()).await
     }
 
     /// `POST`: status and body.
@@ -61,19 +73,20 @@ impl HttpClient {
         content_type: Option<&str>,
         body: impl Into<Bytes>,
     ) -> Result<(StatusCode, Bytes), HttpError> {
-        self.send(Method::POST, path_and_query, content_type, body.into()).await
+        let content_type = content_type.map(|value| (header::CONTENT_TYPE.as_str(), value.to_owned()));
+        self.send(Method::POST, path_and_query, content_type.as_slice(), body.into()).await
     }
 
     async fn send(
         &self,
         method: Method,
         path_and_query: &str,
-        content_type: Option<&str>,
+        headers: &[(&str, String)],
         body: Bytes,
     ) -> Result<(StatusCode, Bytes), HttpError> {
         let mut request = Request::builder().method(method).uri(format!("http://{}{path_and_query}", self.address));
-        if let Some(content_type) = content_type {
-            request = request.header(header::CONTENT_TYPE, content_type);
+        for (name, value) in headers {
+            request = request.header(*name, value);
         }
         let request = request.body(Full::new(body))?;
         let exchange = async {

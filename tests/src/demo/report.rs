@@ -133,6 +133,7 @@ pub(super) async fn make(
         && refused.stored == 0;
     let stores = match stores {
         StoreKind::Real => "real",
+        StoreKind::Cluster => "a cluster",
         StoreKind::BuiltIn => "built-in",
     };
     Ok(Report { stores, runners: reports, written, stored, late_armed, refusals, refused, ok })

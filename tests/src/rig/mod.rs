@@ -14,6 +14,7 @@ mod cluster;
 mod program;
 mod relay;
 mod runner;
+mod tenants;
 mod tokens;
 
 use std::net::SocketAddr;
@@ -28,6 +29,7 @@ use telemetry_relay::forward::BackendSettings;
 use telemetry_relay::gate::{JwtVerifier, KeySet, RemovedRunners, SignatureAlgorithm};
 use telemetry_relay::issuer::{Issuer, IssuerConfig, KeyRing, MintRate, SigningKey};
 use telemetry_relay::listener::ListenerConfig;
+use telemetry_relay::tenancy::{TenantPlan, TenantSettings};
 
 use crate::net::free_address;
 use crate::process::ProcessError;
@@ -40,6 +42,7 @@ pub use cluster::Cluster;
 pub use program::RelayProgram;
 pub use relay::{InProcessRelay, RigRelay};
 pub use runner::RigRunner;
+pub use tenants::tenant;
 pub use tokens::TokenBuilder;
 
 /// The issuer of every rig's tokens.
@@ -53,6 +56,8 @@ const RESET_KEY: [u8; 64] = [7; 64];
 pub enum StoreKind {
     /// VictoriaMetrics and VictoriaLogs.
     Real,
+    /// A built-in store in the place of a VictoriaMetrics cluster, and VictoriaLogs as a cluster.
+    Cluster,
     /// One built-in store for both.
     #[default]
     BuiltIn,
@@ -98,6 +103,7 @@ pub struct RigBuilder {
     store_timeout: Duration,
     clock: Arc<dyn Clock>,
     program: Option<String>,
+    tenants: Vec<TenantSettings>,
     adjust: Box<dyn Fn(RelayBuilder) -> RelayBuilder + Send + Sync>,
 }
 
@@ -126,6 +132,7 @@ impl Rig {
             store_timeout: limits::BACKEND_TIMEOUT,
             clock: Arc::new(SystemClock),
             program: None,
+            tenants: Vec::new(),
             adjust: Box::new(|relay| relay),
         }
     }
@@ -180,7 +187,7 @@ impl Rig {
     pub fn built_in_store(&self) -> &BuiltInStore {
         match &self.metrics {
             Store::BuiltIn(store) => store,
-            Store::Real(_) => panic!("the stores of this rig are real"),
+            Store::Real(_) | Store::LogCluster(_) => panic!("the stores of this rig are real"),
         }
     }
 
@@ -293,6 +300,12 @@ impl RigBuilder {
         self
     }
 
+    /// With these tenants, for a relay in this process; without any, everyone is one.
+    pub fn tenants(mut self, tenants: impl IntoIterator<Item = TenantSettings>) -> Self {
+        self.tenants = tenants.into_iter().collect();
+        self
+    }
+
     /// With other settings of the relay in this process.
     pub fn relay(mut self, adjust: impl Fn(RelayBuilder) -> RelayBuilder + Send + Sync + 'static) -> Self {
         self.adjust = Box::new(adjust);
@@ -334,6 +347,10 @@ impl RigBuilder {
                     tokio::try_join!(Store::real(Program::VictoriaMetrics), Store::real(Program::VictoriaLogs))?;
                 (metrics, Some(logs))
             }
+            StoreKind::Cluster => {
+                let (metrics, logs) = tokio::try_join!(Store::built_in(), Store::log_cluster())?;
+                (metrics, Some(logs))
+            }
         };
         let log_address = logs.as_ref().unwrap_or(&metrics).address();
         let address = free_address()?;
@@ -348,16 +365,23 @@ impl RigBuilder {
             RigRelay::Program(RelayProgram::start(address, parts).await?)
         } else {
             let store_timeout = self.store_timeout;
+            let is_cluster = self.stores == StoreKind::Cluster;
             let backend = move |address: SocketAddr| BackendSettings {
                 timeout: store_timeout,
+                cluster: is_cluster,
                 ..BackendSettings::new(address.into())
             };
-            let builder = RelayBuilder::new(Arc::clone(&verifier) as _)
+            let mut builder = RelayBuilder::new(Arc::clone(&verifier) as _)
                 .store(Signal::Metrics, backend(metrics.address()))
                 .store(Signal::Logs, backend(log_address))
                 .registry(Arc::clone(&removed) as _)
                 .issuer(Arc::clone(&issuer))
                 .clock(clock);
+            if !self.tenants.is_empty() {
+                let plan = TenantPlan { tenants: self.tenants, ..TenantPlan::default() };
+                let tenants = plan.check(&builder.stores()).map_err(|e| setup(&e))?;
+                builder = builder.tenants(tenants);
+            }
             let adjust = self.adjust;
             let build = move || adjust(builder.clone()).build();
             let listener = ListenerConfig { reset_key: Some(RESET_KEY), ..ListenerConfig::new(address) };

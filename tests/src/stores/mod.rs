@@ -1,6 +1,7 @@
-//! Stores that a relay can write to, and that say what they have stored.
+//! Stores that a relay can write to, and that say what they have stored, and under which account.
 
 mod builtin;
+mod log_cluster;
 mod real;
 mod record;
 
@@ -9,6 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::StatusCode;
+use telemetry_relay::forward::Account;
 
 use crate::http::HttpError;
 use crate::process::ProcessError;
@@ -16,8 +18,12 @@ use crate::program::{NotFound, Program};
 use crate::wait::{self, TimedOut};
 
 pub use builtin::{BuiltInStore, Cut, Fault, RecordedRequest};
+pub use log_cluster::LogCluster;
 pub use real::RealStore;
 pub use record::{LogLine, Sample};
+
+/// Where a store files what comes without an account.
+pub const NO_ACCOUNT: Account = Account { account: 0, project: 0 };
 
 /// How long a store may take to show what was written.
 const VISIBLE_WITHIN: Duration = Duration::from_secs(20);
@@ -27,6 +33,8 @@ const VISIBLE_WITHIN: Duration = Duration::from_secs(20);
 pub enum Store {
     /// VictoriaMetrics or VictoriaLogs, as a child process.
     Real(Box<RealStore>),
+    /// VictoriaLogs as a cluster of child processes.
+    LogCluster(Box<LogCluster>),
     /// The built-in store, in this process.
     BuiltIn(BuiltInStore),
 }
@@ -72,6 +80,14 @@ impl Store {
         Ok(Self::Real(Box::new(RealStore::start(program).await?)))
     }
 
+    /// Starts VictoriaLogs as a cluster.
+    ///
+    /// # Errors
+    /// The program is nowhere, or a node does not answer in time.
+    pub async fn log_cluster() -> Result<Self, StoreError> {
+        Ok(Self::LogCluster(Box::new(LogCluster::start().await?)))
+    }
+
     /// Starts a built-in store.
     ///
     /// # Errors
@@ -80,34 +96,54 @@ impl Store {
         Ok(Self::BuiltIn(BuiltInStore::start().await?))
     }
 
-    /// Where it listens.
+    /// Where it takes writes.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         match self {
             Self::Real(store) => store.address(),
+            Self::LogCluster(store) => store.address(),
             Self::BuiltIn(store) => store.address(),
         }
     }
 
-    /// The samples that it has stored, in no particular order.
+    /// The samples that it has stored without an account, in no particular order.
     ///
     /// # Errors
     /// It can't be read.
     pub async fn samples(&self) -> Result<Vec<Sample>, StoreError> {
+        self.samples_of(NO_ACCOUNT).await
+    }
+
+    /// The samples that it has stored under an account, in no particular order. A real single node knows none: all that
+    /// it has is without.
+    ///
+    /// # Errors
+    /// It can't be read.
+    pub async fn samples_of(&self, account: Account) -> Result<Vec<Sample>, StoreError> {
         match self {
-            Self::Real(store) => store.samples().await,
-            Self::BuiltIn(store) => Ok(store.samples()),
+            Self::Real(store) if account == NO_ACCOUNT => store.samples().await,
+            Self::Real(_) | Self::LogCluster(_) => Ok(Vec::new()),
+            Self::BuiltIn(store) => Ok(store.samples_of(account)),
         }
     }
 
-    /// The log lines that it has stored, in no particular order.
+    /// The log lines that it has stored without an account, in no particular order.
     ///
     /// # Errors
     /// It can't be read.
     pub async fn log_lines(&self) -> Result<Vec<LogLine>, StoreError> {
+        self.log_lines_of(NO_ACCOUNT).await
+    }
+
+    /// The log lines that it has stored under an account, in no particular order.
+    ///
+    /// # Errors
+    /// It can't be read.
+    pub async fn log_lines_of(&self, account: Account) -> Result<Vec<LogLine>, StoreError> {
         match self {
-            Self::Real(store) => store.log_lines().await,
-            Self::BuiltIn(store) => Ok(store.log_lines()),
+            Self::Real(store) => store.log_lines_of(account).await,
+            Self::LogCluster(store) => store.log_lines_of(account).await,
+            Self::BuiltIn(store) => Ok(store.log_lines_of(account)),
         }
     }
 
@@ -117,6 +153,15 @@ impl Store {
     /// It can't be read, or there are fewer in the end.
     pub async fn wait_for_samples(&self, count: usize) -> Result<Vec<Sample>, StoreError> {
         wait_for_count(format!("{count} samples"), count, async || self.samples().await).await
+    }
+
+    /// The log lines of an account, as soon as there are at least `count` of them.
+    ///
+    /// # Errors
+    /// It can't be read, or there are fewer in the end.
+    pub async fn wait_for_log_lines_of(&self, account: Account, count: usize) -> Result<Vec<LogLine>, StoreError> {
+        wait_for_count(format!("{count} log lines of {account}"), count, async || self.log_lines_of(account).await)
+            .await
     }
 
     /// The log lines, as soon as there are at least `count` of them.
@@ -134,6 +179,7 @@ impl Store {
     pub async fn own_metrics(&self) -> Result<Bytes, StoreError> {
         match self {
             Self::Real(store) => store.own_metrics().await,
+            Self::LogCluster(store) => store.own_metrics().await,
             Self::BuiltIn(store) => Ok(store.own_metrics()),
         }
     }
@@ -145,6 +191,7 @@ impl Store {
     pub async fn kill(&self) -> Result<(), StoreError> {
         match self {
             Self::Real(store) => Ok(store.kill().await?),
+            Self::LogCluster(store) => Ok(store.kill().await?),
             Self::BuiltIn(store) => {
                 store.kill().await;
                 Ok(())
@@ -159,6 +206,7 @@ impl Store {
     pub async fn stop(&self) -> Result<(), StoreError> {
         match self {
             Self::Real(store) => Ok(store.stop().await?),
+            Self::LogCluster(store) => Ok(store.stop().await?),
             Self::BuiltIn(_) => self.kill().await,
         }
     }
@@ -170,6 +218,7 @@ impl Store {
     pub async fn restart(&self) -> Result<(), StoreError> {
         match self {
             Self::Real(store) => Ok(store.restart().await?),
+            Self::LogCluster(store) => Ok(store.restart().await?),
             Self::BuiltIn(store) => Ok(store.restart().await?),
         }
     }

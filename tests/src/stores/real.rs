@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http::StatusCode;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-
+use telemetry_relay::forward::Account;
 use tempfile::TempDir;
 
 use super::{LogLine, Sample, StoreError};
@@ -41,10 +41,15 @@ impl RealStore {
     /// # Errors
     /// The program is nowhere, or does not answer in time.
     pub async fn start(program: Program) -> Result<Self, StoreError> {
+        Self::start_with(program, &[]).await
+    }
+
+    /// Finds the program and starts it with more flags.
+    pub(super) async fn start_with(program: Program, more: &[String]) -> Result<Self, StoreError> {
         let path = program.find()?;
         let mut attempt = 1;
         loop {
-            let store = Self::prepare(program, path.clone())?;
+            let store = Self::prepare(program, path.clone(), more)?;
             match store.restart().await {
                 Ok(()) => return Ok(store),
                 Err(ProcessError::Ended { log, .. }) if attempt < START_ATTEMPTS && log.contains("address already") => {
@@ -66,18 +71,30 @@ impl RealStore {
     /// # Errors
     /// It does not answer, or not as expected.
     pub async fn samples(&self) -> Result<Vec<Sample>, StoreError> {
-        self.get(FLUSH).await?;
+        self.flush().await?;
         let series: Vec<ExportedSeries> = json_lines(&self.get(EXPORT).await?)?;
         Ok(series.into_iter().flat_map(ExportedSeries::into_samples).collect())
     }
 
-    /// All that VictoriaLogs has stored.
+    /// All that VictoriaLogs has stored under an account.
     ///
     /// # Errors
     /// It does not answer, or not as expected.
-    pub async fn log_lines(&self) -> Result<Vec<LogLine>, StoreError> {
-        self.get(FLUSH).await?;
-        let lines = json_lines(&self.get(QUERY_ALL_LOGS).await?)?;
+    pub async fn log_lines_of(&self, account: Account) -> Result<Vec<LogLine>, StoreError> {
+        self.flush().await?;
+        self.query_logs(account).await
+    }
+
+    /// Makes what it has taken visible.
+    pub(super) async fn flush(&self) -> Result<(), StoreError> {
+        self.get(FLUSH).await.map(drop)
+    }
+
+    /// The log lines of an account that are visible.
+    pub(super) async fn query_logs(&self, account: Account) -> Result<Vec<LogLine>, StoreError> {
+        let headers = [("AccountID", account.account), ("ProjectID", account.project)];
+        let answer = self.http.get_with(QUERY_ALL_LOGS, &headers.map(|(name, id)| (name, id.to_string()))).await?;
+        let lines = json_lines(&ok(answer)?)?;
         Ok(lines.into_iter().map(LogLine::from_fields).collect())
     }
 
@@ -118,22 +135,24 @@ impl RealStore {
         self.process.start(ready).await
     }
 
-    fn prepare(program: Program, path: PathBuf) -> std::io::Result<Self> {
+    fn prepare(program: Program, path: PathBuf, more: &[String]) -> std::io::Result<Self> {
         let folder = tempfile::Builder::new().prefix("telemetry-store-").tempdir()?;
         let address = free_address()?;
         let mut arguments: Vec<OsString> = flags(program).iter().map(OsString::from).collect();
         arguments.push(format!("-httpListenAddr={address}").into());
         arguments.push(format!("-storageDataPath={}", folder.path().join("data").display()).into());
+        arguments.extend(more.iter().map(OsString::from));
         let process = Process::new(path, arguments, folder.path().join("log.txt"));
         Ok(Self { process, http: HttpClient::new(address), address, _folder: folder })
     }
 
     async fn get(&self, path_and_query: &str) -> Result<Bytes, StoreError> {
-        match self.http.get(path_and_query).await? {
-            (StatusCode::OK, body) => Ok(body),
-            (status, _) => Err(StoreError::Status(status)),
-        }
+        ok(self.http.get(path_and_query).await?)
     }
+}
+
+fn ok((status, body): (StatusCode, Bytes)) -> Result<Bytes, StoreError> {
+    if status == StatusCode::OK { Ok(body) } else { Err(StoreError::Status(status)) }
 }
 
 /// Data of any age is kept and visible at once; memory stays small.

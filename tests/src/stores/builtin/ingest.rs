@@ -9,10 +9,11 @@ use http::request::Parts;
 use http::{HeaderName, HeaderValue, StatusCode, header};
 use serde_json::Value;
 use telemetry_proto::{Signal, exposition};
+use telemetry_relay::forward::Account;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use super::{LogLine, Sample, State};
+use super::{LogLine, NO_ACCOUNT, Sample, State};
 
 /// Stores a body and says what the store's answer is.
 pub(super) fn write(state: &mut State, head: &Parts, body: Bytes) -> StatusCode {
@@ -23,20 +24,39 @@ pub(super) fn write(state: &mut State, head: &Parts, body: Bytes) -> StatusCode 
     let Some(body) = decompress(body, header(head, header::CONTENT_ENCODING)) else {
         return StatusCode::BAD_REQUEST;
     };
-    match head.uri.path() {
-        path if path == Signal::Metrics.store_path() => {
-            state.samples.extend(samples(&body, &arguments));
-            StatusCode::NO_CONTENT
-        }
-        path if path == Signal::Logs.store_path() => match log_lines(&body, &arguments) {
-            Some(lines) => {
-                state.log_lines.extend(lines);
-                StatusCode::OK
-            }
-            None => StatusCode::BAD_REQUEST,
-        },
-        _ => StatusCode::NOT_FOUND,
+    let path = head.uri.path();
+    if let Some(account) = metrics_account(path) {
+        state.samples.extend(samples(&body, &arguments).into_iter().map(|sample| (account, sample)));
+        return StatusCode::NO_CONTENT;
     }
+    if path != Signal::Logs.store_path() {
+        return StatusCode::NOT_FOUND;
+    }
+    match (logs_account(head), log_lines(&body, &arguments)) {
+        (Some(account), Some(lines)) => {
+            state.log_lines.extend(lines.into_iter().map(|line| (account, line)));
+            StatusCode::OK
+        }
+        _ => StatusCode::BAD_REQUEST,
+    }
+}
+
+/// The account that a path of VictoriaMetrics leads to: a single node has one, a cluster takes it from the path. The form
+/// of a cluster that takes it from the body is not spoken here.
+fn metrics_account(path: &str) -> Option<Account> {
+    let single = Signal::Metrics.store_path();
+    if path == single {
+        return Some(NO_ACCOUNT);
+    }
+    let (account, rest) = path.strip_prefix("/insert/")?.split_once('/')?;
+    (rest.strip_prefix("prometheus") == Some(single)).then(|| account.parse().ok())?
+}
+
+/// The account that VictoriaLogs files a request under: the first value of each header counts, none is 0, and what is
+/// no number is refused.
+fn logs_account(head: &Parts) -> Option<Account> {
+    let number = |name: &str| head.headers.get(name).map_or(Some(0), |value| value.to_str().ok()?.parse().ok());
+    Some(Account { account: number("AccountID")?, project: number("ProjectID")? })
 }
 
 fn header(head: &Parts, name: HeaderName) -> &[u8] {

@@ -15,10 +15,11 @@ use http::request::Parts;
 use http::{HeaderMap, Method};
 use parking_lot::Mutex;
 use telemetry_proto::exposition::{self, Point};
+use telemetry_relay::forward::Account;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
-use super::{LogLine, Sample};
+use super::{LogLine, NO_ACCOUNT, Sample};
 use crate::net::free_address;
 
 pub use fault::{Cut, Fault};
@@ -51,8 +52,8 @@ pub struct RecordedRequest {
 /// What it remembers.
 #[derive(Debug, Default)]
 struct State {
-    samples: Vec<Sample>,
-    log_lines: Vec<LogLine>,
+    samples: Vec<(Account, Sample)>,
+    log_lines: Vec<(Account, LogLine)>,
     requests: Vec<RecordedRequest>,
     connections: u64,
     /// Each is for one request.
@@ -103,16 +104,28 @@ impl BuiltInStore {
         self.address
     }
 
-    /// All samples, in order of arrival.
+    /// All samples without an account, in order of arrival.
     #[must_use]
     pub fn samples(&self) -> Vec<Sample> {
-        self.state.lock().samples.clone()
+        self.samples_of(NO_ACCOUNT)
     }
 
-    /// All log lines, in order of arrival.
+    /// All log lines without an account, in order of arrival.
     #[must_use]
     pub fn log_lines(&self) -> Vec<LogLine> {
-        self.state.lock().log_lines.clone()
+        self.log_lines_of(NO_ACCOUNT)
+    }
+
+    /// All samples of an account, in order of arrival.
+    #[must_use]
+    pub fn samples_of(&self, account: Account) -> Vec<Sample> {
+        of(account, &self.state.lock().samples)
+    }
+
+    /// All log lines of an account, in order of arrival.
+    #[must_use]
+    pub fn log_lines_of(&self, account: Account) -> Vec<LogLine> {
+        of(account, &self.state.lock().log_lines)
     }
 
     /// Every request since the start, whole or not, in order of arrival.
@@ -171,6 +184,10 @@ impl Drop for BuiltInStore {
             server.abort();
         }
     }
+}
+
+fn of<T: Clone>(account: Account, stored: &[(Account, T)]) -> Vec<T> {
+    stored.iter().filter(|(of, _)| *of == account).map(|(_, item)| item.clone()).collect()
 }
 
 fn own_metrics(state: &State) -> Bytes {
