@@ -8,17 +8,21 @@ use prometheus_client::registry::Registry;
 use telemetry_certs::{Credentials, Roots};
 use telemetry_proto::limits::MAX_BODY_BYTES;
 use telemetry_proto::{Clock, Signal, SystemClock};
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::backoff::Jitter;
 use crate::connection::{self, ConnectError, Coordinator, CoordinatorError, IdentityError, Link, Transport};
 use crate::delivery::{
-    CloseReport, DeadLetters, FlushReport, Pipelines, RecentRejections, RetrySettings, SignalSettings, Tally, Way,
+    CloseReport, DeadLetters, FlushReport, Pipelines, Plan, RecentRejections, RetrySettings, SignalSettings, Tally, Way,
 };
 use crate::metrics::{self, CutCounter, RequestCounter};
+use crate::policy::{self, PolicyHandle};
 use crate::token::{LateTokenSettings, LateTokenSource, RemoteIssuer, TokenIssuer, TokenSource};
+use crate::trace::{self, SpanWriter, Switch};
 use crate::writer::{LogWriter, MetricsWriter};
 
-/// The signals that a token is asked for.
+/// The signals that a token is asked for. Spans have a token of their own: one that an older coordinator does not know to
+/// grant must not keep metrics and logs from theirs.
 const SIGNALS: [Signal; 2] = [Signal::Metrics, Signal::Logs];
 /// The smallest limit of a batch that makes sense.
 const MIN_BATCH_BYTES: usize = 512;
@@ -34,6 +38,9 @@ pub struct Client {
     clock: Arc<dyn Clock>,
     requests: RequestCounter,
     cuts: CutCounter,
+    policy: PolicyHandle,
+    /// What the policy says of spans.
+    switch: Arc<Switch>,
 }
 
 impl Client {
@@ -55,7 +62,27 @@ impl Client {
         LogWriter::new(Arc::clone(&self.pipelines), Arc::clone(&self.clock), self.cuts.clone())
     }
 
-    /// An issuer that asks the coordinator over this client's connection: what to arm a token source with.
+    /// A writer of spans. Whether it makes any is the coordinator's policy, which is asked from now on.
+    #[must_use]
+    pub fn spans(&self) -> SpanWriter {
+        self.policy.want();
+        SpanWriter::new(
+            Arc::clone(&self.pipelines),
+            Arc::clone(&self.switch),
+            Arc::clone(&self.clock),
+            self.cuts.clone(),
+        )
+    }
+
+    /// What the coordinator wants from this runner. It is asked from now on, every 5 minutes.
+    #[must_use]
+    pub fn policy(&self) -> PolicyHandle {
+        self.policy.want();
+        self.policy.clone()
+    }
+
+    /// An issuer that asks the coordinator over this client's connection: what to arm a token source with. Its tokens are
+    /// for metrics and logs.
     #[must_use]
     pub fn issuer(&self) -> Arc<dyn TokenIssuer> {
         Arc::new(RemoteIssuer::new(Arc::clone(&self.transport), &SIGNALS))
@@ -86,19 +113,19 @@ impl Client {
         Ok(())
     }
 
-    /// The account of a signal. There is none of traces.
+    /// The account of a signal.
     #[must_use]
     pub fn tally(&self, signal: Signal) -> Tally {
         match signal {
             Signal::Metrics => self.pipelines.metrics().tally(),
             Signal::Logs => self.pipelines.logs().tally(),
-            Signal::Traces => Tally::default(),
+            Signal::Traces => self.pipelines.traces().tally(),
         }
     }
 
     /// Adds the client's own metrics to the embedder's registry.
     pub fn register_metrics(&self, registry: &mut Registry) {
-        let outboxes = vec![Arc::clone(self.pipelines.metrics()), Arc::clone(self.pipelines.logs())];
+        let outboxes = self.pipelines.all().map(Arc::clone).into();
         metrics::register(registry, outboxes, self.requests.clone(), self.cuts.clone());
     }
 
@@ -112,6 +139,7 @@ impl Client {
     /// side does.
     pub async fn close(&self, within: Duration) -> CloseReport {
         let report = self.pipelines.close(within).await;
+        self.switch.set(None);
         if let Some(link) = &self.link {
             link.close().await;
         }
@@ -155,6 +183,10 @@ pub struct ClientBuilder {
     dead_letters: Arc<dyn DeadLetters>,
     metrics: SignalSettings,
     logs: SignalSettings,
+    traces: SignalSettings,
+    trace_tokens: Option<Arc<dyn TokenSource>>,
+    service: (String, Option<String>),
+    policy_interval: Duration,
     retry: RetrySettings,
     request_timeout: Duration,
     clock: Arc<dyn Clock>,
@@ -171,6 +203,10 @@ impl Default for ClientBuilder {
             dead_letters: Arc::new(RecentRejections::default()),
             metrics: SignalSettings::metrics(),
             logs: SignalSettings::logs(),
+            traces: SignalSettings::traces(),
+            trace_tokens: None,
+            service: ("runner".to_owned(), None),
+            policy_interval: policy::INTERVAL,
             retry: RetrySettings::default(),
             request_timeout: Duration::from_secs(30),
             clock: Arc::new(SystemClock),
@@ -229,6 +265,34 @@ impl ClientBuilder {
         self
     }
 
+    /// Sets batches and memory of spans.
+    #[must_use]
+    pub fn traces_settings(mut self, settings: SignalSettings) -> Self {
+        self.traces = settings;
+        self
+    }
+
+    /// Sets where tokens come from that grant traces. The default asks the coordinator, once there are spans to send.
+    #[must_use]
+    pub fn trace_token_source(mut self, tokens: Arc<dyn TokenSource>) -> Self {
+        self.trace_tokens = Some(tokens);
+        self
+    }
+
+    /// Sets `service.name` and `service.version` of spans. `runner`, and none.
+    #[must_use]
+    pub fn service(mut self, name: impl Into<String>, version: Option<&str>) -> Self {
+        self.service = (name.into(), version.map(str::to_owned));
+        self
+    }
+
+    /// Sets how often the coordinator is asked for its policy. 5 min.
+    #[must_use]
+    pub const fn policy_interval(mut self, interval: Duration) -> Self {
+        self.policy_interval = interval;
+        self
+    }
+
     /// Sets the pauses after failures.
     #[must_use]
     pub fn retry_settings(mut self, settings: RetrySettings) -> Self {
@@ -265,17 +329,30 @@ impl ClientBuilder {
         tokio::runtime::Handle::try_current().map_err(|_| BuildError::NoRuntime)?;
         check(Signal::Metrics, &self.metrics)?;
         check(Signal::Logs, &self.logs)?;
+        check(Signal::Traces, &self.traces)?;
         let link = if self.transport.is_none() { Some(self.link()?) } else { None };
         let transport = match (self.transport, &link) {
             (Some(transport), _) => transport,
             (None, Some(link)) => Arc::clone(link) as Arc<dyn Transport>,
             (None, None) => return Err(BuildError::NoCoordinator),
         };
-        let tokens = self.tokens.unwrap_or_else(|| {
+        let armed = |signals: &[Signal]| -> Arc<dyn TokenSource> {
             let source = LateTokenSource::with(LateTokenSettings::default(), self.clock.clone(), self.jitter.clone());
-            source.arm(Arc::new(RemoteIssuer::new(Arc::clone(&transport), &SIGNALS)));
+            source.arm(Arc::new(RemoteIssuer::new(Arc::clone(&transport), signals)));
             Arc::new(source)
-        });
+        };
+        let tokens = self.tokens.unwrap_or_else(|| armed(&SIGNALS));
+        let trace_tokens = self.trace_tokens.unwrap_or_else(|| armed(&[Signal::Traces]));
+        let (policy, poller) = PolicyHandle::new();
+        let switch = Arc::new(Switch::off());
+        let background = [
+            AbortOnDropHandle::new(tokio::spawn(poller.run(
+                Arc::clone(&transport),
+                self.policy_interval,
+                Arc::clone(&self.jitter),
+            ))),
+            AbortOnDropHandle::new(tokio::spawn(trace::follow(policy.watch(), Arc::clone(&switch)))),
+        ];
         let requests = RequestCounter::default();
         let way = Way {
             transport: Arc::clone(&transport),
@@ -284,9 +361,19 @@ impl ClientBuilder {
             clock: Arc::clone(&self.clock),
             jitter: self.jitter,
             requests: requests.clone(),
+            policy: policy.clone(),
         };
-        let pipelines = Pipelines::start(self.metrics, self.logs, &self.retry, &way);
-        Ok(Client { pipelines, link, transport, clock: self.clock, requests, cuts: CutCounter::default() })
+        let (service, version) = &self.service;
+        let plan = Plan {
+            metrics: self.metrics,
+            logs: self.logs,
+            traces: self.traces,
+            spans_frame: trace::frame(service, version.as_deref()),
+            retry: self.retry,
+        };
+        let pipelines = Pipelines::start(plan, &way, &trace_tokens, background);
+        let cuts = CutCounter::default();
+        Ok(Client { pipelines, link, transport, clock: self.clock, requests, cuts, policy, switch })
     }
 
     fn link(&self) -> Result<Arc<Link>, BuildError> {

@@ -32,6 +32,7 @@
 //! - `token`: [`TokenSource`] and [`TokenIssuer`];
 //! - `delivery`: from lines to settled batches, and the account of every item;
 //! - `writer`: [`MetricsWriter`] and [`LogWriter`];
+//! - [`trace`]: [`SpanWriter`](trace::SpanWriter), and `policy`, which says whether it makes any spans;
 //! - [`Client`], which puts them together.
 
 mod backoff;
@@ -39,8 +40,10 @@ mod client;
 mod connection;
 mod delivery;
 mod metrics;
+mod policy;
 pub mod spool;
 mod token;
+pub mod trace;
 mod writer;
 
 #[cfg(test)]
@@ -50,10 +53,12 @@ pub use backoff::Jitter;
 pub use client::{BuildError, Client, ClientBuilder};
 pub use connection::{ConnectError, ConnectErrorKind, CoordinatorError, IdentityError, SendError, Transport};
 pub use delivery::{
-    BatchLimits, CloseReport, DeadLetters, DropReason, FlushReport, NotTaken, RecentRejections, Rejected,
+    BatchLimits, CloseReport, DeadLetters, DropReason, FlushReport, Keeping, NotTaken, RecentRejections, Rejected,
     RetrySettings, SignalSettings, Taken, Tally,
 };
+pub use policy::PolicyHandle;
 pub use telemetry_proto::exposition::Point;
+pub use telemetry_proto::policy::{Policy, PolicyLimits, TracesPolicy};
 pub use telemetry_proto::{Clock, Reason, Signal};
 pub use token::{
     FileIssuer, InvalidToken, IssueError, IssuedToken, LateTokenSettings, LateTokenSource, RemoteIssuer, Token,

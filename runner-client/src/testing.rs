@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::connection::{ConnectError, SendError, Transport};
-use crate::delivery::{DeadLetters, Pipelines, RecentRejections, RetrySettings, SignalSettings, Way};
+use crate::delivery::{DeadLetters, Pipelines, Plan, RecentRejections, RetrySettings, SignalSettings, Way};
 use crate::token::{Token, TokenError, TokenSource};
 use crate::{Jitter, MetricsWriter};
 
@@ -193,8 +193,16 @@ impl Bench {
             clock: Arc::clone(&clock),
             jitter: Arc::new(Jitter::seeded(self.seed)),
             requests: crate::metrics::RequestCounter::default(),
+            policy: crate::policy::PolicyHandle::new().0,
         };
-        let pipelines = Pipelines::start(self.settings.clone(), SignalSettings::logs(), &self.retry, &way);
+        let plan = Plan {
+            metrics: self.settings.clone(),
+            logs: SignalSettings::logs(),
+            traces: SignalSettings::traces(),
+            spans_frame: crate::trace::frame("test", None),
+            retry: self.retry.clone(),
+        };
+        let pipelines = Pipelines::start(plan, &way, &self.tokens, []);
         (MetricsWriter::new(Arc::clone(&pipelines), clock), pipelines)
     }
 }

@@ -6,7 +6,7 @@ use std::fmt;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum DropReason {
-    /// Memory was used up, and this was the oldest.
+    /// Memory was used up, and this was the oldest; of spans, the newest.
     QueueFull,
     /// The relay will never accept the batch.
     Rejected,
@@ -18,12 +18,21 @@ pub enum DropReason {
     Oversize,
     /// The client was closed before it could be delivered.
     Shutdown,
+    /// The coordinator or the store was away, and the item is of a kind that does not wait for their return.
+    Unreachable,
 }
 
 impl DropReason {
     /// Every reason.
-    pub const ALL: [Self; 6] =
-        [Self::QueueFull, Self::Rejected, Self::TooOld, Self::NoCredential, Self::Oversize, Self::Shutdown];
+    pub const ALL: [Self; 7] = [
+        Self::QueueFull,
+        Self::Rejected,
+        Self::TooOld,
+        Self::NoCredential,
+        Self::Oversize,
+        Self::Shutdown,
+        Self::Unreachable,
+    ];
 
     /// The value of the label.
     #[must_use]
@@ -35,6 +44,7 @@ impl DropReason {
             Self::NoCredential => "no_credential",
             Self::Oversize => "oversize",
             Self::Shutdown => "shutdown",
+            Self::Unreachable => "unreachable",
         }
     }
 }
@@ -45,7 +55,7 @@ impl fmt::Display for DropReason {
     }
 }
 
-/// The account of one signal, in items (points, records): at any moment
+/// The account of one signal, in items (points, records, spans): at any moment
 /// `written = delivered + dropped + waiting`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Tally {

@@ -1,5 +1,6 @@
-//! Lines become batches.
+//! Items become batches.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -16,6 +17,9 @@ pub struct BatchLimits {
     /// The age of the first item, once nothing older is waiting.
     pub max_age: Duration,
 }
+
+/// Makes a body of a batch's items where they are not one as they stand.
+pub(crate) type Frame = Arc<dyn Fn(&[u8]) -> Vec<u8> + Send + Sync>;
 
 /// A closed batch. Its bytes never change again, whatever the number of attempts.
 #[derive(Debug, Clone)]
@@ -63,6 +67,10 @@ impl OpenBatch {
         self.items >= limits.max_items || self.buffer.len() >= limits.max_bytes
     }
 
+    pub(super) const fn len(&self) -> usize {
+        self.buffer.len()
+    }
+
     pub(super) const fn is_empty(&self) -> bool {
         self.items == 0
     }
@@ -73,9 +81,12 @@ impl OpenBatch {
     }
 
     /// Closes the batch. `None` if it is empty.
-    pub(super) fn close(&mut self, id: impl FnOnce() -> Ulid, number: u64) -> Option<Batch> {
+    pub(super) fn close(&mut self, id: impl FnOnce() -> Ulid, number: u64, frame: Option<&Frame>) -> Option<Batch> {
         let born = self.born.take()?;
         let mut body = std::mem::take(&mut self.buffer);
+        if let Some(frame) = frame {
+            body = frame(&body);
+        }
         body.shrink_to_fit();
         Some(Batch { id: id(), number, items: std::mem::take(&mut self.items), body: body.into(), born })
     }
@@ -90,7 +101,7 @@ mod tests {
     #[test]
     fn a_batch_is_full_by_count_and_by_size() {
         let mut open = OpenBatch::default();
-        assert!(open.close(Ulid::nil, 0).is_none());
+        assert!(open.close(Ulid::nil, 0, None).is_none());
         assert!(!open.would_burst(100, &LIMITS), "an empty batch takes any line");
         open.push(b"1234", &LIMITS, Instant::now());
         assert!(!open.would_burst(6, &LIMITS) && open.would_burst(7, &LIMITS));
@@ -98,7 +109,7 @@ mod tests {
         assert!(!open.is_full(&LIMITS));
         open.push(b"b", &LIMITS, Instant::now());
         assert!(open.is_full(&LIMITS));
-        let batch = open.close(Ulid::nil, 7).unwrap();
+        let batch = open.close(Ulid::nil, 7, None).unwrap();
         assert_eq!((batch.items, batch.number, &batch.body[..]), (3, 7, &b"1234ab"[..]));
         open.push(b"0123456789", &LIMITS, Instant::now());
         assert!(open.is_full(&LIMITS));

@@ -3,6 +3,9 @@
 //! It looks at the outbox, waits for what is missing (a pause that is over, a batch, a token), sends the oldest batch and
 //! acts on what became of it. A batch is taken out of the queue only when it is settled: ending the task at any point
 //! loses nothing.
+//!
+//! A signal that is not kept (spans) goes the same way with one difference: where others wait, what should have gone is
+//! dropped, and after a pause delivery begins anew with what comes then. Nothing is pushed later.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,6 +26,7 @@ use super::verdict::Outcome;
 use crate::backoff::{Backoff, Jitter};
 use crate::connection::{ConnectErrorKind, SendError, Transport};
 use crate::metrics::RequestCounter;
+use crate::policy::PolicyHandle;
 use crate::token::{Token, TokenError, TokenSource};
 
 /// How often a source that can't announce its arming is asked again.
@@ -64,6 +68,7 @@ pub(crate) struct Way {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) jitter: Arc<Jitter>,
     pub(crate) requests: RequestCounter,
+    pub(crate) policy: PolicyHandle,
 }
 
 pub(crate) struct Engine {
@@ -123,8 +128,10 @@ impl Engine {
         loop {
             let now = Instant::now();
             let (wake, has_due) = self.outbox.tidy(now);
-            if self.pause.as_ref().is_some_and(|pause| pause.until.is_some_and(|until| until <= now)) {
-                self.pause = None;
+            let is_over = |pause: &mut Pause| pause.until.is_some_and(|until| until <= now);
+            if self.pause.take_if(is_over).is_some() && !self.outbox.keeps() {
+                self.outbox.give_up_due();
+                continue;
             }
             if self.pause.is_some() || !has_due {
                 self.rest(wake).await;
@@ -176,6 +183,11 @@ impl Engine {
             Err(error) => error,
         };
         self.outbox.set_lacks_credential(true);
+        if !self.outbox.keeps() {
+            // The source has its own pace of asking; there is nothing to wait for.
+            self.outbox.give_up_due();
+            return None;
+        }
         let wait = match &error {
             TokenError::Unarmed => self.arming.is_none().then_some(UNARMED_POLL),
             TokenError::Unavailable { retry_in, .. } => Some(*retry_in),
@@ -225,7 +237,7 @@ impl Engine {
                 self.put_aside(batch, response.status().as_u16(), reason);
             }
             Outcome::Retry { after, suspect } => {
-                self.outbox.release(suspect);
+                self.keep(suspect);
                 match after {
                     // Never earlier, and not all runners at the same moment.
                     Some(after) => {
@@ -236,20 +248,32 @@ impl Engine {
                 self.tell("the relay asks to try a batch again later", response.status().as_str());
             }
             Outcome::RefreshToken(reason) => {
-                self.outbox.release(false);
                 self.way.tokens.refused(token);
                 self.refusals = self.refusals.saturating_add(1);
-                if self.refusals > 1 {
+                if self.refusals == 1 {
+                    self.outbox.release(false);
+                } else {
+                    self.keep(false);
                     self.back_off(Cause::Credential);
                     self.tell("the relay refuses the runner's tokens", reason.map_or("unknown", |r| r.as_str()));
                 }
             }
             Outcome::Forbidden(reason) => {
-                self.outbox.release(false);
+                self.keep(false);
+                self.way.policy.ask_again();
                 let pause = self.settings.forbidden;
                 self.rest_for(self.way.jitter.between(pause, pause.mul_f64(1.25)), Cause::Credential);
                 self.tell("the relay does not let this runner write", reason.map_or("unknown", |r| r.as_str()));
             }
+        }
+    }
+
+    /// A batch was not delivered, and is not settled.
+    fn keep(&self, suspect: bool) {
+        if self.outbox.keeps() {
+            self.outbox.release(suspect);
+        } else {
+            self.outbox.give_up_due();
         }
     }
 
@@ -260,17 +284,17 @@ impl Engine {
         self.outbox.set_lacks_credential(lacks_credential);
         match error {
             SendError::NotSent(_) if lacks_credential => {
-                self.outbox.release(false);
+                self.keep(false);
                 self.back_off(Cause::Trouble);
             }
             // The connection has its own pace of redialling, and tells as soon as it is back.
             SendError::NotSent(_) => {
-                self.outbox.release(false);
+                self.keep(false);
                 let pause = self.reconnect.next();
                 self.rest_for(pause, Cause::Trouble);
             }
             SendError::Lost(_) | SendError::Timeout => {
-                self.outbox.release(true);
+                self.keep(true);
                 self.lost = self.lost.saturating_add(1);
                 // Once is an outage, which a new connection may end. Again and again is a reason to slow down.
                 let pause = if self.lost > 1 { self.backoff.next() } else { self.reconnect.next() };

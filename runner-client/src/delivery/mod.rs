@@ -14,9 +14,10 @@ pub use accounting::{DropReason, Tally};
 pub use batch::BatchLimits;
 pub use dead_letter::{DeadLetters, RecentRejections, Rejected};
 pub use engine::RetrySettings;
-pub use outbox::{NotTaken, SignalSettings, Taken};
+pub use outbox::{Keeping, NotTaken, SignalSettings, Taken};
 pub use pipeline::{CloseReport, FlushReport};
 
+pub(crate) use batch::Frame;
 pub(crate) use engine::Way;
 pub(crate) use outbox::Outbox;
-pub(crate) use pipeline::Pipelines;
+pub(crate) use pipeline::{Pipelines, Plan};

@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use ulid::Ulid;
 
 use super::accounting::{DropReason, Tally};
-use super::batch::{Batch, BatchLimits, OpenBatch};
+use super::batch::{Batch, BatchLimits, Frame, OpenBatch};
 use super::notice::Notice;
 use super::queue::Queue;
 use crate::backoff::Jitter;
@@ -27,10 +27,25 @@ use crate::backoff::Jitter;
 pub struct SignalSettings {
     /// When a batch is closed.
     pub batch: BatchLimits,
-    /// Memory for all that waits, in bytes; at least four times the largest batch. When it is used up the oldest goes.
+    /// Memory for all that waits, in bytes; at least four times the largest batch.
     pub max_memory: usize,
     /// How long an item may wait. 24 h.
     pub max_wait: Duration,
+    /// What becomes of what can't be delivered now.
+    pub keeping: Keeping,
+}
+
+/// What becomes of what can't be delivered now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Keeping {
+    /// It waits; for want of space the oldest goes.
+    UntilDelivered,
+    /// It is dropped after one attempt, and so is what should have gone during the pause that follows. For want of space
+    /// the newest goes.
+    OneAttempt {
+        /// How many items may wait.
+        max_items: u64,
+    },
 }
 
 impl SignalSettings {
@@ -46,9 +61,24 @@ impl SignalSettings {
         Self::new(1_000, 1 << 20, Duration::from_millis(250))
     }
 
+    /// Batches of 512 spans, 2 MiB or 5 s; at most 2,048 spans and 8 MiB wait. What can't be delivered is dropped.
+    #[must_use]
+    pub const fn traces() -> Self {
+        Self {
+            max_memory: 8 << 20,
+            keeping: Keeping::OneAttempt { max_items: 2_048 },
+            ..Self::new(512, 2 << 20, Duration::from_secs(5))
+        }
+    }
+
     const fn new(max_items: u64, max_bytes: usize, max_age: Duration) -> Self {
         let batch = BatchLimits { max_items, max_bytes, max_age };
-        Self { batch, max_memory: 64 << 20, max_wait: Duration::from_secs(24 * 60 * 60) }
+        Self {
+            batch,
+            max_memory: 64 << 20,
+            max_wait: Duration::from_secs(24 * 60 * 60),
+            keeping: Keeping::UntilDelivered,
+        }
     }
 }
 
@@ -69,12 +99,19 @@ pub enum NotTaken {
     /// The item is larger than anything that the store takes.
     #[error("the item is larger than the store takes")]
     Oversize,
+    /// As many items wait as may, and this signal drops the newest.
+    #[error("too many items wait")]
+    QueueFull,
+    /// This signal is switched off. Nothing is counted.
+    #[error("the coordinator does not take this signal")]
+    Disabled,
 }
 
-/// Lines in, batches out.
+/// Items in, batches out.
 pub(crate) struct Outbox {
     signal: Signal,
     settings: SignalSettings,
+    frame: Option<Frame>,
     clock: Arc<dyn Clock>,
     jitter: Arc<Jitter>,
     state: Mutex<State>,
@@ -100,6 +137,7 @@ impl Outbox {
     pub(crate) fn new(
         signal: Signal,
         settings: SignalSettings,
+        frame: Option<Frame>,
         clock: Arc<dyn Clock>,
         jitter: Arc<Jitter>,
     ) -> Arc<Self> {
@@ -116,6 +154,7 @@ impl Outbox {
         Arc::new(Self {
             signal,
             settings,
+            frame,
             clock,
             jitter,
             state: Mutex::new(state),
@@ -141,7 +180,7 @@ impl Outbox {
 
 /// For writers.
 impl Outbox {
-    /// Takes one item as a line with its line feed.
+    /// Takes one item, encoded: a line with its line feed, or what the frame goes around.
     pub(crate) fn push(&self, line: &[u8]) -> Result<Taken, NotTaken> {
         let limits = &self.settings.batch;
         if line.len() > limits.max_bytes {
@@ -154,6 +193,13 @@ impl Outbox {
             if state.closed {
                 state.tally.refused(DropReason::Shutdown);
                 return Err(NotTaken::Closed);
+            }
+            if !self.has_room(&state, line.len()) {
+                state.tally.refused(DropReason::QueueFull);
+                let told = state.losses.count(1, now);
+                drop(state);
+                self.tell_losses(told);
+                return Err(NotTaken::QueueFull);
             }
             if state.open.would_burst(line.len(), limits) {
                 displaced += self.close_open(&mut state);
@@ -176,6 +222,17 @@ impl Outbox {
         Ok(Taken { displaced })
     }
 
+    /// Whether one more item may wait. Where the oldest goes for want of space, there always is room.
+    fn has_room(&self, state: &State, item: usize) -> bool {
+        match self.settings.keeping {
+            Keeping::UntilDelivered => true,
+            Keeping::OneAttempt { max_items } => {
+                let bytes = state.queue.cost() + state.open.len() + item;
+                state.tally.waiting < max_items && bytes <= self.settings.max_memory - self.settings.batch.max_bytes
+            }
+        }
+    }
+
     /// Counts an item that is not even tried.
     pub(crate) fn refuse(&self, reason: DropReason, because: NotTaken) -> NotTaken {
         self.state.lock().tally.refused(reason);
@@ -184,10 +241,12 @@ impl Outbox {
 
     /// Closes the open batch, if there is one. Returns how many older items had to go.
     fn close_open(&self, state: &mut State) -> u64 {
-        let Some(batch) = state.open.close(|| self.new_id(), state.next_number) else { return 0 };
+        let Some(batch) = state.open.close(|| self.new_id(), state.next_number, self.frame.as_ref()) else { return 0 };
         state.next_number += 1;
         let mut displaced = 0;
-        while let Some(evicted) = state.queue.evict_for(&batch) {
+        while self.keeps()
+            && let Some(evicted) = state.queue.evict_for(&batch)
+        {
             displaced += state.drop_batch(&evicted, DropReason::QueueFull);
         }
         state.queue.push(batch);
@@ -241,6 +300,28 @@ impl Outbox {
     /// The batch to send now.
     pub(super) fn claim(&self) -> Option<Batch> {
         self.state.lock().queue.claim(Instant::now())
+    }
+
+    /// Whether what can't be delivered now is kept.
+    pub(super) fn keeps(&self) -> bool {
+        self.settings.keeping == Keeping::UntilDelivered
+    }
+
+    /// Drops all that should have gone by now, a claimed batch among it.
+    pub(super) fn give_up_due(&self) {
+        let now = Instant::now();
+        let mut state = self.state.lock();
+        if state.open.due(&self.settings.batch).is_some_and(|due| due <= now) {
+            self.close_open(&mut state);
+        }
+        let mut lost = 0;
+        while let Some(batch) = state.queue.pop() {
+            lost += state.drop_batch(&batch, DropReason::Unreachable);
+        }
+        let told = state.losses.count(lost, now);
+        drop(state);
+        self.settled.send_replace(());
+        self.tell_losses(told);
     }
 
     /// The claimed batch stays.
@@ -310,7 +391,7 @@ impl Outbox {
     pub(crate) fn abandon(&self) -> u64 {
         let mut state = self.state.lock();
         let mut lost = 0;
-        let open = state.open.close(|| self.new_id(), u64::MAX);
+        let open = state.open.close(|| self.new_id(), u64::MAX, None);
         while let Some(batch) = state.queue.pop() {
             lost += batch.items;
         }

@@ -3,15 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::join;
+use futures_util::future::join3;
 use parking_lot::Mutex;
 use telemetry_proto::Signal;
 use tokio::sync::OnceCell;
 use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
+use super::batch::Frame;
 use super::engine::{Engine, RetrySettings, Way};
 use super::outbox::{Outbox, SignalSettings};
+use crate::token::TokenSource;
 
 /// How long the end of an engine is waited for. It ends at its next await.
 const STOP_TIMEOUT: Duration = Duration::from_secs(1);
@@ -38,25 +40,48 @@ pub struct CloseReport {
     pub lost: u64,
 }
 
+/// What is delivered, and how.
+pub(crate) struct Plan {
+    pub(crate) metrics: SignalSettings,
+    pub(crate) logs: SignalSettings,
+    pub(crate) traces: SignalSettings,
+    /// What goes around the spans of a batch.
+    pub(crate) spans_frame: Frame,
+    pub(crate) retry: RetrySettings,
+}
+
 /// Delivery of every signal. When it is dropped delivery ends.
 pub(crate) struct Pipelines {
     metrics: Arc<Outbox>,
     logs: Arc<Outbox>,
-    engines: Mutex<Vec<AbortOnDropHandle<()>>>,
+    traces: Arc<Outbox>,
+    /// The engines, and what else ends with them.
+    tasks: Mutex<Vec<AbortOnDropHandle<()>>>,
     closed: OnceCell<CloseReport>,
 }
 
 impl Pipelines {
-    /// Starts delivery on the runtime that this is called in.
-    pub(crate) fn start(metrics: SignalSettings, logs: SignalSettings, retry: &RetrySettings, way: &Way) -> Arc<Self> {
-        let outbox = |signal, settings| Outbox::new(signal, settings, way.clock.clone(), way.jitter.clone());
-        let (metrics, logs) = (outbox(Signal::Metrics, metrics), outbox(Signal::Logs, logs));
-        let engine = |outbox: &Arc<Outbox>| {
-            let engine = Engine::new(Arc::clone(outbox), way.clone(), retry.clone());
+    /// Starts delivery on the runtime that this is called in. Spans go their way with other tokens than the rest. The
+    /// other tasks end with it.
+    pub(crate) fn start(
+        plan: Plan,
+        way: &Way,
+        trace_tokens: &Arc<dyn TokenSource>,
+        others: impl IntoIterator<Item = AbortOnDropHandle<()>>,
+    ) -> Arc<Self> {
+        let outbox =
+            |signal, settings, frame| Outbox::new(signal, settings, frame, way.clock.clone(), way.jitter.clone());
+        let metrics = outbox(Signal::Metrics, plan.metrics, None);
+        let logs = outbox(Signal::Logs, plan.logs, None);
+        let traces = outbox(Signal::Traces, plan.traces, Some(plan.spans_frame));
+        let engine = |outbox: &Arc<Outbox>, tokens: &Arc<dyn TokenSource>| {
+            let way = Way { tokens: Arc::clone(tokens), ..way.clone() };
+            let engine = Engine::new(Arc::clone(outbox), way, plan.retry.clone());
             AbortOnDropHandle::new(tokio::spawn(engine.run()))
         };
-        let engines = Mutex::new(vec![engine(&metrics), engine(&logs)]);
-        Arc::new(Self { metrics, logs, engines, closed: OnceCell::new() })
+        let engines = [engine(&metrics, &way.tokens), engine(&logs, &way.tokens), engine(&traces, trace_tokens)];
+        let tasks = engines.into_iter().chain(others).collect();
+        Arc::new(Self { metrics, logs, traces, tasks: Mutex::new(tasks), closed: OnceCell::new() })
     }
 
     pub(crate) const fn metrics(&self) -> &Arc<Outbox> {
@@ -67,10 +92,19 @@ impl Pipelines {
         &self.logs
     }
 
+    pub(crate) const fn traces(&self) -> &Arc<Outbox> {
+        &self.traces
+    }
+
+    /// Every signal's.
+    pub(crate) const fn all(&self) -> [&Arc<Outbox>; 3] {
+        [&self.metrics, &self.logs, &self.traces]
+    }
+
     /// Waits until all that was written before is settled, for `within` at most.
     pub(crate) async fn flush(&self, within: Duration) -> FlushReport {
         let before = self.sum();
-        let _ = timeout(within, join(self.metrics.flush(), self.logs.flush())).await;
+        let _ = timeout(within, join3(self.metrics.flush(), self.logs.flush(), self.traces.flush())).await;
         let after = self.sum();
         FlushReport {
             delivered: after.delivered - before.delivered,
@@ -84,34 +118,36 @@ impl Pipelines {
         *self
             .closed
             .get_or_init(|| async {
-                self.metrics.close();
-                self.logs.close();
+                self.all().into_iter().for_each(|outbox| outbox.close());
                 let flushed = self.flush(within).await;
-                let engines = std::mem::take(&mut *self.engines.lock());
-                for engine in engines {
-                    engine.abort();
-                    let _ = timeout(STOP_TIMEOUT, engine).await;
+                let tasks = std::mem::take(&mut *self.tasks.lock());
+                for task in tasks {
+                    task.abort();
+                    let _ = timeout(STOP_TIMEOUT, task).await;
                 }
-                let lost = self.metrics.abandon() + self.logs.abandon();
+                let lost = self.abandon();
                 CloseReport { delivered: flushed.delivered, dropped: flushed.dropped, lost }
             })
             .await
     }
 
     fn sum(&self) -> FlushReport {
-        let (metrics, logs) = (self.metrics.tally(), self.logs.tally());
-        FlushReport {
-            delivered: metrics.delivered + logs.delivered,
-            dropped: metrics.dropped_in_all() + logs.dropped_in_all(),
-            waiting: metrics.waiting + logs.waiting,
-        }
+        self.all().into_iter().map(|outbox| outbox.tally()).fold(FlushReport::default(), |sum, tally| FlushReport {
+            delivered: sum.delivered + tally.delivered,
+            dropped: sum.dropped + tally.dropped_in_all(),
+            waiting: sum.waiting + tally.waiting,
+        })
+    }
+
+    fn abandon(&self) -> u64 {
+        self.all().into_iter().map(|outbox| outbox.abandon()).sum()
     }
 }
 
 impl Drop for Pipelines {
     fn drop(&mut self) {
-        self.engines.get_mut().clear();
-        let lost = self.metrics.abandon() + self.logs.abandon();
+        self.tasks.get_mut().clear();
+        let lost = self.abandon();
         if lost > 0 {
             tracing::warn!(items = lost, "the client was dropped with telemetry that was not delivered");
         }

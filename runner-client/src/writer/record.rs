@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use crate::trace::SpanContext;
+
 /// One log record. Its time is the moment of the write.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LogRecord<'a> {
@@ -57,6 +59,16 @@ impl<'a> LogRecord<'a> {
     pub fn span_id(mut self, id: impl Into<Cow<'a, str>>) -> Self {
         self.span_id = Some(id.into());
         self
+    }
+
+    /// Names the span that the record belongs to, and its trace, sampled or not. Outside of spans there is nothing to
+    /// name.
+    #[must_use]
+    pub fn in_span(self, span: Option<SpanContext>) -> Self {
+        match span {
+            Some(span) => self.trace_id(span.trace_id.to_string()).span_id(span.span_id.to_string()),
+            None => self,
+        }
     }
 
     /// Adds a field. One that has the name of a field of the contract gets `attribute.` before its name.

@@ -1,5 +1,6 @@
 use std::collections::{BTreeMap, HashSet};
 
+use futures_util::future::join;
 use proptest::prelude::*;
 use telemetry_proto::exposition::Point;
 use tokio::time::{Instant, advance};
