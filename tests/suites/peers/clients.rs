@@ -28,8 +28,11 @@ pub(crate) fn add(suite: Suite, stack: Stack) -> Suite {
         .test(&name("without_a_certificate_of_the_cluster_there_is_no_answer"), needs(stack), move || strangers(stack))
         .test(&name("after_a_restart_of_the_relay_it_comes_back"), needs_relay(stack), move || restart(stack, false));
     match stack {
-        Stack::Go | Stack::Curl => suite
-            .test(&name("after_a_crash_of_the_relay_it_comes_back"), needs_relay(stack), move || restart(stack, true)),
+        Stack::Go | Stack::Curl => {
+            suite.test(&name("after_a_crash_of_the_relay_it_comes_back"), needs_relay(stack), move || {
+                restart(stack, true)
+            })
+        }
         // aioquic does not know a stateless reset when it sees one.
         Stack::Python => suite,
     }
