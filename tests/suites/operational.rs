@@ -19,7 +19,7 @@ use telemetry_relay::tenancy::{Rule, Stores, TenantPlan, TenantSettings};
 use telemetry_rig::program::Program;
 use telemetry_rig::raw::{RawClient, RawRequest, RawResponse};
 use telemetry_rig::rig::{Rig, RigRelay};
-use telemetry_rig::stores::{Sample, Store};
+use telemetry_rig::stores::{Fault, Sample, Store};
 use telemetry_rig::suite::TestResult;
 use telemetry_rig::wait;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -558,6 +558,7 @@ async fn the_program_writes_and_ships_as_configured() -> TestResult {
 async fn the_program_hands_on_what_waits_before_it_ends() -> TestResult {
     let rig = Rig::builder().relay_program("[operational]\nto_store = true\n").start().await?;
     let client = rig.raw_client(0).await?;
+    rig.built_in_store().always(Some(Fault::Delay(Duration::from_millis(50))));
     write(&rig, &client, "up 1\n".repeat(10_000)).await?;
     rig.relay().stop().await?;
     assert_eq!(rig.metrics_store().samples().await?.len(), 10_000);
