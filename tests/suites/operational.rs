@@ -558,7 +558,7 @@ async fn the_program_writes_and_ships_as_configured() -> TestResult {
 async fn the_program_hands_on_what_waits_before_it_ends() -> TestResult {
     let rig = Rig::builder().relay_program("[operational]\nto_store = true\n").start().await?;
     let client = rig.raw_client(0).await?;
-    rig.built_in_store().always(Some(Fault::Delay(Duration::from_millis(50))));
+    rig.built_in_store().always(Some(Fault::Delay(Duration::from_millis(300))));
     write(&rig, &client, "up 1\n".repeat(10_000)).await?;
     rig.relay().stop().await?;
     assert_eq!(rig.metrics_store().samples().await?.len(), 10_000);
