@@ -18,6 +18,7 @@ use crate::refusal_log::RefusalLog;
 use crate::service::{Backends, Relay, RelayService};
 use crate::tenancy::{Stores, Tenancy, TenantSet};
 use crate::traces::TracesSettings;
+use crate::workers::Workers;
 
 /// Puts a [`RelayService`] together.
 #[derive(Clone)]
@@ -182,7 +183,8 @@ impl RelayBuilder {
             once: Once::new(self.once_limits),
             forwarding: TaskTracker::new(),
             body_limits: self.body_limits,
-            traces: self.traces,
+            workers: Workers::default(),
+            traces: Arc::new(self.traces),
             operational: OperationalStream::new(sinks, self.point_limits, Arc::clone(&self.clock)),
             allow_unknown_length: self.allow_unknown_length,
             metrics: self.metrics,

@@ -22,6 +22,7 @@ pub mod running;
 mod service;
 pub mod tenancy;
 pub mod traces;
+mod workers;
 
 pub use builder::RelayBuilder;
 pub use metrics::{RelayMetrics, RelayTotals};

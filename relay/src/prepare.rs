@@ -1,5 +1,7 @@
 //! What a body must become before its store may see it. Most bodies stay as they are.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use telemetry_proto::{Reason, Signal, exposition};
 
@@ -24,12 +26,12 @@ impl Relay {
         signal: Signal,
         sender: &Sender<'_>,
         head: &WriteHead,
-        body: &WholeBody,
-    ) -> Result<Option<Prepared>, Refusal> {
+        body: WholeBody,
+    ) -> Result<(WholeBody, Option<Prepared>), Refusal> {
         match signal {
             Signal::Metrics if body.has_marker() => self.without_control_lines(sender, head, body).await,
-            Signal::Traces => self.rewrite_spans(sender, head, body).await.map(Some),
-            Signal::Metrics | Signal::Logs => Ok(None),
+            Signal::Traces => self.rewrite_spans(sender, head, body).await,
+            Signal::Metrics | Signal::Logs => Ok((body, None)),
         }
     }
 
@@ -39,16 +41,18 @@ impl Relay {
         &self,
         sender: &Sender<'_>,
         head: &WriteHead,
-        body: &WholeBody,
-    ) -> Result<Option<Prepared>, Refusal> {
+        body: WholeBody,
+    ) -> Result<(WholeBody, Option<Prepared>), Refusal> {
         // Once decoded, once without the lines.
-        let (decoded, reservation) = self.decode(sender, head, body, body.decoded_len()).await?;
-        let (kept, dropped) = exposition::without_control_lines(&decoded);
-        if dropped == 0 {
-            return Ok(None);
-        }
+        let more = body.decoded_len();
+        let work = |decoded: Vec<u8>| {
+            let (kept, dropped) = exposition::without_control_lines(&decoded);
+            Ok((dropped > 0).then(|| (Bytes::from(kept.into_owned()), dropped)))
+        };
+        let (body, reservation, kept) = self.rework(sender, head, body, more, work).await?;
+        let Some((bytes, dropped)) = kept else { return Ok((body, None)) };
         self.metrics.dropped_control_lines(dropped as u64);
-        Ok(Some(Prepared { bytes: kept.into_owned().into(), _reservation: reservation }))
+        Ok((body, Some(Prepared { bytes, _reservation: reservation })))
     }
 
     /// Spans are filed under the verified runner, with the attributes that the operator allows and no others.
@@ -56,32 +60,41 @@ impl Relay {
         &self,
         sender: &Sender<'_>,
         head: &WriteHead,
-        body: &WholeBody,
-    ) -> Result<Prepared, Refusal> {
-        let settings = &self.traces;
+        body: WholeBody,
+    ) -> Result<(WholeBody, Option<Prepared>), Refusal> {
         let decoded_len = usize::try_from(body.decoded_len()).unwrap_or(usize::MAX);
-        let rewritten_len = settings.limits.max_rewritten_bytes(decoded_len) as u64;
-        let (decoded, reservation) = self.decode(sender, head, body, rewritten_len).await?;
-        let rewritten = traces::rewrite(&decoded, &settings.keep, sender.runner(), &settings.limits)
-            .map_err(|error| Refusal::new(error.reason()).with_detail(error.to_string()))?;
+        let rewritten_len = self.traces.limits.max_rewritten_bytes(decoded_len) as u64;
+        let (settings, runner) = (Arc::clone(&self.traces), sender.runner().clone());
+        let work = move |decoded: Vec<u8>| {
+            traces::rewrite(&decoded, &settings.keep, &runner, &settings.limits)
+                .map_err(|error| Refusal::new(error.reason()).with_detail(error.to_string()))
+        };
+        let (body, reservation, rewritten) = self.rework(sender, head, body, rewritten_len, work).await?;
         self.metrics.rewrote(rewritten.spans, &rewritten.removed);
-        Ok(Prepared { bytes: rewritten.body, _reservation: reservation })
+        Ok((body, Some(Prepared { bytes: rewritten.body, _reservation: reservation })))
     }
 
-    /// The decoded body in one piece, and memory for it and `more` bytes.
-    async fn decode(
+    /// Makes something of the decoded body in one piece, in memory for that and `more` bytes. The body and its memory go
+    /// along: the work does not end when its sender goes away.
+    async fn rework<T: Send + 'static>(
         &self,
         sender: &Sender<'_>,
         head: &WriteHead,
-        body: &WholeBody,
+        body: WholeBody,
         more: u64,
-    ) -> Result<(Vec<u8>, BodyReservation), Refusal> {
+        work: impl FnOnce(Vec<u8>) -> Result<T, Refusal> + Send + 'static,
+    ) -> Result<(WholeBody, BodyReservation, T), Refusal> {
+        let max_bytes = self.body_limits.max_body_bytes;
         // A body that has to be held twice must not be larger than one that comes plain.
-        if body.decoded_len() > self.body_limits.max_body_bytes {
+        if body.decoded_len() > max_bytes {
             return Err(Reason::DecodedTooLarge.into());
         }
         let reservation = self.budget.reserve_more(sender, body.len(), body.decoded_len() + more).await?;
-        let decoded = body.decode(head.encoding, self.body_limits.max_body_bytes)?;
-        Ok((decoded, reservation))
+        let (encoding, bytes) = (head.encoding, body.decoded_len());
+        let work = move || {
+            let made = work(body.decode(encoding, max_bytes)?)?;
+            Ok((body, reservation, made))
+        };
+        self.workers.run(bytes, work).await?
     }
 }

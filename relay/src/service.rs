@@ -36,6 +36,7 @@ use crate::refusal::{Refusal, ResponseBody};
 use crate::refusal_log::{RecentRefusal, RefusalLog};
 use crate::tenancy::{Tenancy, Tenant};
 use crate::traces::TracesSettings;
+use crate::workers::Workers;
 
 /// How long the body of a token request may take.
 const CONTROL_BODY_TIMEOUT: Duration = Duration::from_secs(10);
@@ -58,7 +59,8 @@ pub(crate) struct Relay {
     pub(crate) once: Arc<Once>,
     pub(crate) forwarding: TaskTracker,
     pub(crate) body_limits: BodyLimits,
-    pub(crate) traces: TracesSettings,
+    pub(crate) workers: Workers,
+    pub(crate) traces: Arc<TracesSettings>,
     pub(crate) operational: OperationalStream,
     pub(crate) allow_unknown_length: bool,
     pub(crate) metrics: RelayMetrics,
@@ -283,7 +285,7 @@ impl Relay {
             let batch = Marked { tenant, principal, encoding: head.encoding, body, sinks, lease, working };
             return self.to_the_end(Arc::clone(self).hand_over(batch)).await;
         }
-        let rewritten = self.prepare(signal, &sender, &head, &body).await?;
+        let (body, rewritten) = self.prepare(signal, &sender, &head, body).await?;
         let permit = wait_for_permit(tenant, &sender).await?;
         let tenant = Arc::clone(tenant);
         let batch = Batch { signal, tenant, principal, head, body, rewritten, lease, permit, started };

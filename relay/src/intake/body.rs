@@ -91,7 +91,8 @@ impl WholeBody {
         &self.chunks
     }
 
-    /// Decodes the body into one piece of memory, for the rare one that must be parsed.
+    /// Decodes the body into one piece of memory, for the rare one that must be parsed. It takes its time: a large body
+    /// does not belong on a thread that others wait for.
     ///
     /// # Errors
     /// [`Reason::BodyMalformed`] or [`Reason::DecodedTooLarge`].
@@ -140,7 +141,7 @@ where
         if len > max_bytes {
             return Err(if head.content_length.is_some() { Reason::LengthMismatch } else { Reason::BodyTooLarge });
         }
-        inspector.push(&chunk)?;
+        inspector.push(&chunk).await?;
         chunks.push(chunk);
     }
     if head.content_length.is_some_and(|announced| announced != len) {
@@ -163,8 +164,11 @@ impl Inspector {
         Decoder::new(encoding, max_decoded_bytes, observer).map(|d| Self(Some(d))).map_err(|_| Reason::InternalError)
     }
 
-    fn push(&mut self, chunk: &[u8]) -> Result<(), Reason> {
-        self.0.as_mut().map_or(Ok(()), |decoder| decoder.push(chunk))
+    async fn push(&mut self, chunk: &[u8]) -> Result<(), Reason> {
+        match &mut self.0 {
+            Some(decoder) => decoder.push_in_turns(chunk).await,
+            None => Ok(()),
+        }
     }
 
     fn finish(self) -> Result<Observer, Reason> {

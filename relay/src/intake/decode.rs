@@ -40,8 +40,17 @@ impl Encoding {
     }
 }
 
+/// So many bytes, as received or decoded, are worked on before others may use the thread: less than a millisecond.
+const TURN_BYTES: usize = 256 * 1024;
+
 /// Decodes a body as it arrives and hands what comes out to a [`Write`], stopping at a limit.
-pub(crate) enum Decoder<W: Write> {
+pub(crate) struct Decoder<W: Write> {
+    coding: Coding<W>,
+    /// What this turn has worked on.
+    turn: u64,
+}
+
+enum Coding<W: Write> {
     Identity(Limited<W>),
     Gzip(Box<MultiGzDecoder<Limited<W>>>),
     Zstd(Box<zstd::stream::write::Decoder<'static, Limited<W>>>),
@@ -51,52 +60,87 @@ impl<W: Write> Decoder<W> {
     /// A decoder that lets at most `max_bytes` through.
     pub(crate) fn new(encoding: Encoding, max_bytes: u64, sink: W) -> io::Result<Self> {
         let limited = Limited { sink, left: max_bytes, exceeded: false };
-        Ok(match encoding {
-            Encoding::Identity => Self::Identity(limited),
-            Encoding::Gzip => Self::Gzip(Box::new(MultiGzDecoder::new(limited))),
+        let coding = match encoding {
+            Encoding::Identity => Coding::Identity(limited),
+            Encoding::Gzip => Coding::Gzip(Box::new(MultiGzDecoder::new(limited))),
             Encoding::Zstd => {
                 let mut decoder = zstd::stream::write::Decoder::new(limited)?;
                 // A frame may ask for a window of gigabytes; 8 MiB is what RFC 8878 section 3.1.1.1.2 recommends.
                 decoder.window_log_max(23)?;
-                Self::Zstd(Box::new(decoder))
+                Coding::Zstd(Box::new(decoder))
             }
-        })
+        };
+        Ok(Self { coding, turn: 0 })
     }
 
-    /// Takes the next piece of the encoded body.
-    pub(crate) fn push(&mut self, chunk: &[u8]) -> Result<(), Reason> {
-        let result = match self {
-            Self::Identity(sink) => sink.write_all(chunk),
-            Self::Gzip(decoder) => decoder.write_all(chunk),
-            Self::Zstd(decoder) => decoder.write_all(chunk),
+    /// Takes the next piece of the encoded body, and lets others use the thread meanwhile: a few bytes may decode to a
+    /// hundred megabytes.
+    pub(crate) async fn push_in_turns(&mut self, mut piece: &[u8]) -> Result<(), Reason> {
+        while !piece.is_empty() {
+            piece = self.step(piece)?;
+            if self.turn >= TURN_BYTES as u64 {
+                self.turn = 0;
+                tokio::task::yield_now().await;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the next piece of the encoded body at once, on a thread that nobody else waits for.
+    pub(crate) fn push(&mut self, mut piece: &[u8]) -> Result<(), Reason> {
+        while !piece.is_empty() {
+            piece = self.step(piece)?;
+        }
+        Ok(())
+    }
+
+    /// Takes as much of `piece` as one buffer of the decoder has room for when decoded: 32 KiB for gzip, 128 KiB for zstd.
+    /// Says what is left.
+    fn step<'p>(&mut self, piece: &'p [u8]) -> Result<&'p [u8], Reason> {
+        let now = &piece[..piece.len().min(TURN_BYTES)];
+        let left_before = self.limited().left;
+        let result = match &mut self.coding {
+            Coding::Identity(sink) => sink.write(now),
+            Coding::Gzip(decoder) => decoder.write(now),
+            Coding::Zstd(decoder) => decoder.write(now),
         };
-        result.map_err(|_| self.fault())
+        match result {
+            Ok(taken @ 1..) => {
+                self.turn += (left_before - self.limited().left).max(taken as u64);
+                Ok(&piece[taken..])
+            }
+            // A decoder that takes nothing of something has come to an end that is none.
+            Ok(0) | Err(_) => Err(self.fault()),
+        }
     }
 
     /// The encoded body is complete.
     pub(crate) fn finish(mut self) -> Result<W, Reason> {
-        let result = match &mut self {
-            Self::Identity(_) => Ok(()),
-            Self::Gzip(decoder) => decoder.try_finish(),
-            Self::Zstd(decoder) => decoder.flush(),
+        let result = match &mut self.coding {
+            Coding::Identity(_) => Ok(()),
+            Coding::Gzip(decoder) => decoder.try_finish(),
+            Coding::Zstd(decoder) => decoder.flush(),
         };
         if result.is_err() {
             return Err(self.fault());
         }
-        match self {
-            Self::Identity(limited) => Ok(limited.sink),
-            Self::Gzip(decoder) => decoder.finish().map(|l| l.sink).map_err(|_| Reason::BodyMalformed),
-            Self::Zstd(decoder) => Ok(decoder.into_inner().sink),
+        match self.coding {
+            Coding::Identity(limited) => Ok(limited.sink),
+            Coding::Gzip(decoder) => decoder.finish().map(|l| l.sink).map_err(|_| Reason::BodyMalformed),
+            Coding::Zstd(decoder) => Ok(decoder.into_inner().sink),
         }
     }
 
     fn fault(&self) -> Reason {
-        let limited = match self {
-            Self::Identity(limited) => limited,
-            Self::Gzip(decoder) => decoder.get_ref(),
-            Self::Zstd(decoder) => decoder.get_ref(),
-        };
-        if limited.exceeded { Reason::DecodedTooLarge } else { Reason::BodyMalformed }
+        if self.limited().exceeded { Reason::DecodedTooLarge } else { Reason::BodyMalformed }
+    }
+
+    fn limited(&self) -> &Limited<W> {
+        match &self.coding {
+            Coding::Identity(limited) => limited,
+            Coding::Gzip(decoder) => decoder.get_ref(),
+            Coding::Zstd(decoder) => decoder.get_ref(),
+        }
     }
 }
 
@@ -160,6 +204,39 @@ pub(crate) mod tests {
         {
             assert_eq!(decode(encoding, (1 << 20) - 1, &bomb), Err(Reason::DecodedTooLarge));
             assert_eq!(decode(encoding, 1 << 20, &bomb).unwrap().len(), 1 << 20);
+        }
+    }
+
+    /// Polls to the end, and says how often it was polled.
+    fn polls<T>(future: impl Future<Output = T>) -> (usize, T) {
+        let mut future = std::pin::pin!(future);
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        for polls in 1.. {
+            if let std::task::Poll::Ready(value) = future.as_mut().poll(&mut context) {
+                return (polls, value);
+            }
+        }
+        unreachable!()
+    }
+
+    #[test]
+    fn a_bomb_lets_others_take_turns() {
+        const DECODED: usize = 8 << 20;
+        let zeros = vec![0; DECODED];
+        for (encoding, bomb, expected) in [
+            (Encoding::Identity, zeros.clone(), Ok(DECODED)),
+            (Encoding::Gzip, gzip(&zeros), Ok(DECODED)),
+            (Encoding::Zstd, zstd::encode_all(&zeros[..], 3).unwrap(), Ok(DECODED)),
+            (Encoding::Zstd, zstd::encode_all(&[0; 2 * DECODED][..], 3).unwrap(), Err(Reason::DecodedTooLarge)),
+        ] {
+            let (polls, result) = polls(async {
+                let mut decoder = Decoder::new(encoding, DECODED as u64, Vec::new()).unwrap();
+                decoder.push_in_turns(&bomb).await?;
+                decoder.finish()
+            });
+            assert_eq!(result.map(|decoded| decoded.len()), expected, "{encoding:?}");
+            // A turn may be longer by what one step decodes.
+            assert!(polls > DECODED / (2 * TURN_BYTES), "{encoding:?}: {polls} turns");
         }
     }
 

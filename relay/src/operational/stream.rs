@@ -14,9 +14,6 @@ use crate::gate::Principal;
 use crate::intake::{Decoder, Encoding, WholeBody};
 use crate::tenancy::Tenant;
 
-/// As much of a body is decoded and parsed before others may use the thread, in received bytes.
-const PIECE_BYTES: usize = 16 * 1024;
-
 /// The largest point for a byte of text: `a 1` with its line feed, which becomes a point with a runner's label.
 const BYTES_PER_BYTE: u64 = 64;
 
@@ -71,9 +68,8 @@ impl OperationalStream {
         let mut reader = Reader::new(tenant, rules, |chunk: Chunk| sinks.offer(chunk));
         let lines = Lines::to(|line| reader.read(line));
         let mut decoder = Decoder::new(encoding, body.decoded_len(), lines).map_err(|_| Reason::InternalError)?;
-        for piece in body.chunks().iter().flat_map(|chunk| chunk.chunks(PIECE_BYTES)) {
-            decoder.push(piece)?;
-            tokio::task::yield_now().await;
+        for chunk in body.chunks() {
+            decoder.push_in_turns(chunk).await?;
         }
         decoder.finish()?.finish();
         let tally = reader.finish();

@@ -1,0 +1,84 @@
+//! Threads for work that others must not wait for.
+
+use std::sync::Arc;
+use std::thread::available_parallelism;
+
+use telemetry_proto::Reason;
+use tokio::sync::Semaphore;
+use tokio::task::spawn_blocking;
+
+/// Up to so many bytes are worked on where they are: less than a millisecond, and less than it costs to hand them over.
+const AT_ONCE_BYTES: u64 = 256 * 1024;
+
+/// Lets as many threads work at a time as the machine has cores, first come first served. What waits holds its memory, and
+/// so is as bounded as that is.
+#[derive(Debug)]
+pub(crate) struct Workers {
+    places: Arc<Semaphore>,
+}
+
+impl Default for Workers {
+    fn default() -> Self {
+        Self { places: Arc::new(Semaphore::new(available_parallelism().map_or(1, usize::from))) }
+    }
+}
+
+impl Workers {
+    /// Does work on `bytes` bytes: on a thread of its own if those are many. Whoever stops waiting does not stop the work,
+    /// so it must own all that it holds.
+    ///
+    /// # Errors
+    /// [`Reason::InternalError`]: the work panicked.
+    pub(crate) async fn run<T: Send + 'static>(
+        &self,
+        bytes: u64,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, Reason> {
+        if bytes <= AT_ONCE_BYTES {
+            return Ok(work());
+        }
+        let place = Arc::clone(&self.places).acquire_owned().await.map_err(|_| Reason::InternalError)?;
+        let work = move || {
+            let _place = place;
+            work()
+        };
+        spawn_blocking(work).await.map_err(|_| Reason::InternalError)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::thread;
+
+    use futures_util::future::join_all;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn little_work_is_done_here_and_much_elsewhere() {
+        let workers = Workers::default();
+        let here = thread::current().id();
+        let place = || thread::current().id();
+        assert_eq!(workers.run(AT_ONCE_BYTES, place).await, Ok(here));
+        assert_ne!(workers.run(AT_ONCE_BYTES + 1, place).await, Ok(here));
+    }
+
+    #[tokio::test]
+    async fn no_more_work_than_cores_and_a_panic_is_no_end() {
+        let workers = Workers { places: Arc::new(Semaphore::new(2)) };
+        let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let all = join_all((0..20).map(|i| {
+            let (now, most) = (Arc::clone(&now), Arc::clone(&most));
+            workers.run(u64::MAX, move || {
+                most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                thread::yield_now();
+                now.fetch_sub(1, Ordering::SeqCst);
+                assert!(i != 3, "a panic of the test");
+            })
+        }));
+        let results = all.await;
+        assert_eq!(results.iter().filter(|result| result.is_err()).count(), 1);
+        assert!(most.load(Ordering::SeqCst) <= 2);
+    }
+}
