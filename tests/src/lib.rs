@@ -1,7 +1,7 @@
 //! The rig: everything that a test of the telemetry path needs.
 //!
-//! - [`stores`]: VictoriaMetrics and VictoriaLogs as child processes, and a built-in store that speaks the same two
-//!   write paths, records what it is asked and misbehaves on demand.
+//! - [`stores`]: VictoriaMetrics, VictoriaLogs and VictoriaTraces as child processes, and a built-in store that speaks the
+//!   same three write paths, records what it is asked and misbehaves on demand.
 //! - [`peers`]: clients and servers on other people's HTTP/3, as child processes.
 //! - [mod@suite]: a test harness in which a test says what it needs, and is reported as ignored where that is not to be had.
 

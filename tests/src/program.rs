@@ -10,6 +10,8 @@ pub enum Program {
     VictoriaMetrics,
     /// VictoriaLogs, single node.
     VictoriaLogs,
+    /// VictoriaTraces, single node. Nothing here builds it: its variable or `PATH` must say where it is.
+    VictoriaTraces,
     /// The relay.
     Relay,
     /// The client and server on quic-go.
@@ -28,7 +30,7 @@ pub enum NotFound {
         variable: &'static str,
     },
     /// None of the places has it.
-    #[error("no {name} in the target folder or on PATH, and {variable} is not set; tests/run builds it")]
+    #[error("no {name} in the target folder or on PATH, and {variable} is not set; tests/run builds what it can")]
     Nowhere {
         /// The program's file name.
         name: &'static str,
@@ -44,6 +46,7 @@ impl Program {
         match self {
             Self::VictoriaMetrics => "victoria-metrics",
             Self::VictoriaLogs => "victoria-logs",
+            Self::VictoriaTraces => "victoria-traces",
             Self::Relay => "telemetry-relay",
             Self::PeerGo => "peer-go",
             Self::PeerPython => "peer-python/bin/python",
@@ -56,6 +59,7 @@ impl Program {
         match self {
             Self::VictoriaMetrics => "TELEMETRY_VICTORIA_METRICS",
             Self::VictoriaLogs => "TELEMETRY_VICTORIA_LOGS",
+            Self::VictoriaTraces => "TELEMETRY_VICTORIA_TRACES",
             Self::Relay => "TELEMETRY_RELAY",
             Self::PeerGo => "TELEMETRY_PEER_GO",
             Self::PeerPython => "TELEMETRY_PEER_PYTHON",

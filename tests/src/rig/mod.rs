@@ -30,6 +30,7 @@ use telemetry_relay::gate::{JwtVerifier, KeySet, RemovedRunners, SignatureAlgori
 use telemetry_relay::issuer::{Issuer, IssuerConfig, KeyRing, MintRate, SigningKey};
 use telemetry_relay::listener::ListenerConfig;
 use telemetry_relay::tenancy::{TenantPlan, TenantSettings};
+use telemetry_runner_client::ClientBuilder;
 
 use crate::net::free_address;
 use crate::process::ProcessError;
@@ -105,6 +106,8 @@ pub struct RigBuilder {
     program: Option<String>,
     tenants: Vec<TenantSettings>,
     adjust: Box<dyn Fn(RelayBuilder) -> RelayBuilder + Send + Sync>,
+    traces: Option<StoreKind>,
+    client: Box<dyn Fn(ClientBuilder) -> ClientBuilder + Send + Sync>,
 }
 
 /// A cluster that runs. Everything ends when it is dropped.
@@ -117,6 +120,7 @@ pub struct Rig {
     relay: RigRelay,
     metrics: Store,
     logs: Option<Store>,
+    traces: Option<Store>,
     runners: Vec<RigRunner>,
 }
 
@@ -134,6 +138,8 @@ impl Rig {
             program: None,
             tenants: Vec::new(),
             adjust: Box::new(|relay| relay),
+            traces: None,
+            client: Box::new(|client| client),
         }
     }
 
@@ -177,6 +183,12 @@ impl Rig {
     #[must_use]
     pub fn log_store(&self) -> &Store {
         self.logs.as_ref().unwrap_or(&self.metrics)
+    }
+
+    /// The store behind the traces route, if there is one.
+    #[must_use]
+    pub fn trace_store(&self) -> &Store {
+        self.traces.as_ref().unwrap_or(&self.metrics)
     }
 
     /// The built-in store, to be told how to misbehave and asked what it saw.
@@ -312,6 +324,19 @@ impl RigBuilder {
         self
     }
 
+    /// With a store for traces, which there is none of otherwise. A built-in one is the one of the other signals, if that is
+    /// built in.
+    pub const fn traces(mut self, store: StoreKind) -> Self {
+        self.traces = Some(store);
+        self
+    }
+
+    /// With other settings of the runners' clients.
+    pub fn client(mut self, adjust: impl Fn(ClientBuilder) -> ClientBuilder + Send + Sync + 'static) -> Self {
+        self.client = Box::new(adjust);
+        self
+    }
+
     /// With the program `telemetry-relay` as a child process, and these lines more in its configuration file. Settings of
     /// [`relay`](Self::relay) mean nothing to it.
     pub fn relay_program(mut self, settings: &str) -> Self {
@@ -353,6 +378,12 @@ impl RigBuilder {
             }
         };
         let log_address = logs.as_ref().unwrap_or(&metrics).address();
+        let traces = match self.traces {
+            Some(StoreKind::Real) => Some(Store::real(Program::VictoriaTraces).await?),
+            Some(StoreKind::BuiltIn) if self.stores == StoreKind::Real => Some(Store::built_in().await?),
+            _ => None,
+        };
+        let trace_address = self.traces.map(|_| traces.as_ref().unwrap_or(&metrics).address());
         let address = free_address()?;
         let relay = if let Some(settings) = &self.program {
             let parts = program::Parts {
@@ -360,6 +391,7 @@ impl RigBuilder {
                 signing: &signing,
                 metrics: metrics.address(),
                 logs: log_address,
+                traces: trace_address,
                 settings,
             };
             RigRelay::Program(RelayProgram::start(address, parts).await?)
@@ -377,6 +409,9 @@ impl RigBuilder {
                 .registry(Arc::clone(&removed) as _)
                 .issuer(Arc::clone(&issuer))
                 .clock(clock);
+            if let Some(address) = trace_address {
+                builder = builder.store(Signal::Traces, backend(address));
+            }
             if !self.tenants.is_empty() {
                 let plan = TenantPlan { tenants: self.tenants, ..TenantPlan::default() };
                 let tenants = plan.check(&builder.stores()).map_err(|e| setup(&e))?;
@@ -388,8 +423,8 @@ impl RigBuilder {
             RigRelay::InProcess(InProcessRelay::start(listener, &cluster, build).await?)
         };
 
-        let runners = (1..=self.runners).map(|number| RigRunner::new(number, &cluster, address));
+        let runners = (1..=self.runners).map(|number| RigRunner::new(number, &cluster, address, &*self.client));
         let runners = runners.collect::<Result<_, RigError>>()?;
-        Ok(Rig { cluster, signing, issuer, verifier, removed, relay, metrics, logs, runners })
+        Ok(Rig { cluster, signing, issuer, verifier, removed, relay, metrics, logs, traces, runners })
     }
 }

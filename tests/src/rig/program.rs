@@ -40,6 +40,8 @@ pub(super) struct Parts<'a> {
     pub(super) signing: &'a SigningKey,
     pub(super) metrics: SocketAddr,
     pub(super) logs: SocketAddr,
+    /// Absent where traces are not taken.
+    pub(super) traces: Option<SocketAddr>,
     /// More of the configuration file.
     pub(super) settings: &'a str,
 }
@@ -129,6 +131,7 @@ fn write_files(folder: &Path, address: SocketAddr, parts: &Parts<'_>) -> Result<
         fs::write(folder.join(name), text)?;
     }
     let path = |name: &str| toml::Value::from(folder.join(name).display().to_string());
+    let traces = parts.traces.map(|traces| format!("[stores.traces]\nurl = \"http://{traces}\"\n")).unwrap_or_default();
     let config = format!(
         "[listener]\naddress = \"{address}\"\nreset_key = {}\n\
          [tls]\ncertificate = {}\nkey = {}\nclient_ca = {}\n\
@@ -136,7 +139,7 @@ fn write_files(folder: &Path, address: SocketAddr, parts: &Parts<'_>) -> Result<
          [issuer]\nsigning_key = {}\n\
          [stores.metrics]\nurl = \"http://{}\"\n\
          [stores.logs]\nurl = \"http://{}\"\n\
-         {}\n",
+         {traces}{}\n",
         path("reset.key"),
         path("coordinator.pem"),
         path("coordinator.key"),

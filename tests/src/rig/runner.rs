@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use telemetry_certs::Credentials;
 use telemetry_proto::RunnerId;
-use telemetry_runner_client::{Client, LateTokenSource};
+use telemetry_runner_client::{Client, ClientBuilder, LateTokenSource};
 
 use super::{Cluster, RigError};
 
@@ -22,17 +22,21 @@ pub struct RigRunner {
 }
 
 impl RigRunner {
-    pub(super) fn new(number: usize, cluster: &Cluster, relay: SocketAddr) -> Result<Self, RigError> {
+    pub(super) fn new(
+        number: usize,
+        cluster: &Cluster,
+        relay: SocketAddr,
+        adjust: &dyn Fn(ClientBuilder) -> ClientBuilder,
+    ) -> Result<Self, RigError> {
         let setup = |error: &dyn std::fmt::Display| RigError::Setup(error.to_string());
         let id = RunnerId::new(&format!("r{number}")).map_err(|e| setup(&e))?;
         let credentials = cluster.issue_runner(&id)?;
         let tokens = LateTokenSource::new();
-        let client = Client::builder()
+        let builder = Client::builder()
             .coordinator(format!("localhost:{}", relay.port()))
             .identity(credentials.clone(), cluster.roots().clone())
-            .token_source(Arc::new(tokens.clone()))
-            .build()
-            .map_err(|e| setup(&e))?;
+            .token_source(Arc::new(tokens.clone()));
+        let client = adjust(builder).build().map_err(|e| setup(&e))?;
         Ok(Self { id, credentials, tokens, client })
     }
 

@@ -1,6 +1,7 @@
 //! Stores that a relay can write to, and that say what they have stored, and under which account.
 
 mod builtin;
+mod jaeger;
 mod log_cluster;
 mod real;
 mod record;
@@ -12,7 +13,7 @@ use bytes::Bytes;
 use http::StatusCode;
 use telemetry_relay::forward::Account;
 
-use crate::http::HttpError;
+use crate::http::{HttpClient, HttpError};
 use crate::process::ProcessError;
 use crate::program::{NotFound, Program};
 use crate::wait::{self, TimedOut};
@@ -20,7 +21,7 @@ use crate::wait::{self, TimedOut};
 pub use builtin::{BuiltInStore, Cut, Fault, RecordedRequest};
 pub use log_cluster::LogCluster;
 pub use real::RealStore;
-pub use record::{LogLine, Sample};
+pub use record::{LogLine, Sample, StoredSpan};
 
 /// Where a store files what comes without an account.
 pub const NO_ACCOUNT: Account = Account { account: 0, project: 0 };
@@ -31,7 +32,7 @@ const VISIBLE_WITHIN: Duration = Duration::from_secs(20);
 /// A store, read in the same way whatever stands behind it.
 #[derive(Debug)]
 pub enum Store {
-    /// VictoriaMetrics or VictoriaLogs, as a child process.
+    /// VictoriaMetrics, VictoriaLogs or VictoriaTraces, as a child process.
     Real(Box<RealStore>),
     /// VictoriaLogs as a cluster of child processes.
     LogCluster(Box<LogCluster>),
@@ -145,6 +146,29 @@ impl Store {
             Self::LogCluster(store) => store.log_lines_of(account).await,
             Self::BuiltIn(store) => Ok(store.log_lines_of(account)),
         }
+    }
+
+    /// The spans of a trace, in the order in which they began.
+    ///
+    /// # Errors
+    /// It can't be read.
+    pub async fn trace(&self, id: &str) -> Result<Vec<StoredSpan>, StoreError> {
+        match HttpClient::new(self.address()).get(&format!("{}{id}", jaeger::TRACES)).await? {
+            (StatusCode::OK, body) => {
+                let answer: jaeger::Answer = serde_json::from_slice(&body).map_err(StoreError::Answer)?;
+                Ok(answer.into_spans())
+            }
+            (StatusCode::NOT_FOUND, _) => Ok(Vec::new()),
+            (status, _) => Err(StoreError::Status(status)),
+        }
+    }
+
+    /// The spans of a trace, as soon as there are at least `count` of them.
+    ///
+    /// # Errors
+    /// It can't be read, or there are fewer in the end.
+    pub async fn wait_for_trace(&self, id: &str, count: usize) -> Result<Vec<StoredSpan>, StoreError> {
+        wait_for_count(format!("{count} spans of {id}"), count, async || self.trace(id).await).await
     }
 
     /// The samples, as soon as there are at least `count` of them.

@@ -1,4 +1,4 @@
-//! VictoriaMetrics and VictoriaLogs themselves.
+//! VictoriaMetrics, VictoriaLogs and VictoriaTraces themselves.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;

@@ -1,4 +1,4 @@
-//! What a store gives back: samples and log lines, whichever store it is.
+//! What a store gives back: samples, log lines and spans, whichever store it is.
 
 use std::collections::BTreeMap;
 
@@ -30,6 +30,47 @@ pub struct LogLine {
     pub stream: BTreeMap<String, String>,
     /// All fields, `_msg` and `_time` (RFC 3339) among them, without those that the store adds.
     pub fields: BTreeMap<String, String>,
+}
+
+/// A stored span.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct StoredSpan {
+    /// The trace, in hex.
+    pub trace_id: String,
+    /// The span, in hex.
+    pub span_id: String,
+    /// The span above it, in hex; empty if there is none.
+    pub parent_id: String,
+    /// Its name.
+    pub name: String,
+    /// When it began, in microseconds since 1970.
+    pub start_us: u64,
+    /// How long it took, in microseconds.
+    pub duration_us: u64,
+    /// Trace and span of each link.
+    pub links: Vec<(String, String)>,
+    /// Its attributes, and what the store makes tags of: kind, status, trace state, scope.
+    pub tags: BTreeMap<String, String>,
+    /// How many events it has.
+    pub events: usize,
+    /// The resource's `service.name`.
+    pub service: String,
+    /// The other attributes of the resource.
+    pub process_tags: BTreeMap<String, String>,
+}
+
+impl StoredSpan {
+    /// The value of a tag, empty if there is none.
+    #[must_use]
+    pub fn tag(&self, name: &str) -> &str {
+        self.tags.get(name).map_or("", String::as_str)
+    }
+
+    /// The runner that it is filed under.
+    #[must_use]
+    pub fn runner(&self) -> &str {
+        self.process_tags.get("miren.runner.id").map_or("", String::as_str)
+    }
 }
 
 impl LogLine {

@@ -13,7 +13,7 @@ use telemetry_relay::forward::Account;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use super::{LogLine, NO_ACCOUNT, Sample, State};
+use super::{LogLine, NO_ACCOUNT, Sample, State, spans};
 
 /// Stores a body and says what the store's answer is.
 pub(super) fn write(state: &mut State, head: &Parts, body: Bytes) -> StatusCode {
@@ -29,6 +29,9 @@ pub(super) fn write(state: &mut State, head: &Parts, body: Bytes) -> StatusCode 
         state.samples.extend(samples(&body, &arguments).into_iter().map(|sample| (account, sample)));
         return StatusCode::NO_CONTENT;
     }
+    if path == Signal::Traces.store_path() {
+        return write_spans(state, head, &body);
+    }
     if path != Signal::Logs.store_path() {
         return StatusCode::NOT_FOUND;
     }
@@ -38,6 +41,18 @@ pub(super) fn write(state: &mut State, head: &Parts, body: Bytes) -> StatusCode 
             StatusCode::OK
         }
         _ => StatusCode::BAD_REQUEST,
+    }
+}
+
+/// Parameters of the content type are refused, as later versions of VictoriaTraces do.
+fn write_spans(state: &mut State, head: &Parts, body: &[u8]) -> StatusCode {
+    let is_protobuf = header(head, header::CONTENT_TYPE) == b"application/x-protobuf";
+    match is_protobuf.then(|| spans::read(body)).flatten() {
+        Some(spans) => {
+            state.spans.extend(spans);
+            StatusCode::OK
+        }
+        None => StatusCode::BAD_REQUEST,
     }
 }
 

@@ -1,9 +1,10 @@
-//! A store without Go: a loopback server that speaks the two write paths as the real stores do, keeps what is written in
+//! A store without Go: a loopback server that speaks the three write paths as the real stores do, keeps what is written in
 //! memory, records every request, and misbehaves on demand.
 
 mod fault;
 mod ingest;
 mod server;
+mod spans;
 
 use std::collections::VecDeque;
 use std::io;
@@ -19,7 +20,7 @@ use telemetry_relay::forward::Account;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
-use super::{LogLine, NO_ACCOUNT, Sample};
+use super::{LogLine, NO_ACCOUNT, Sample, StoredSpan, jaeger};
 use crate::net::free_address;
 
 pub use fault::{Cut, Fault};
@@ -54,6 +55,7 @@ pub struct RecordedRequest {
 struct State {
     samples: Vec<(Account, Sample)>,
     log_lines: Vec<(Account, LogLine)>,
+    spans: Vec<StoredSpan>,
     requests: Vec<RecordedRequest>,
     connections: u64,
     /// Each is for one request.
@@ -75,6 +77,13 @@ impl State {
         });
         let fault = self.script.pop_front().or_else(|| self.always.clone());
         (self.requests.len() - 1, fault)
+    }
+
+    /// The answer to a question for a trace.
+    fn trace(&self, id: &str) -> Bytes {
+        let spans: Vec<StoredSpan> = self.spans.iter().filter(|span| span.trace_id == id).cloned().collect();
+        // Strings and numbers: there is nothing that can't be written as JSON.
+        serde_json::to_vec(&jaeger::Answer::of(&spans)).unwrap_or_default().into()
     }
 
     /// The whole body is there.
@@ -126,6 +135,12 @@ impl BuiltInStore {
     #[must_use]
     pub fn log_lines_of(&self, account: Account) -> Vec<LogLine> {
         of(account, &self.state.lock().log_lines)
+    }
+
+    /// All spans, in order of arrival.
+    #[must_use]
+    pub fn spans(&self) -> Vec<StoredSpan> {
+        self.state.lock().spans.clone()
     }
 
     /// Every request since the start, whole or not, in order of arrival.
@@ -197,6 +212,7 @@ fn own_metrics(state: &State) -> Bytes {
         ("builtin_store_requests_total", state.requests.len() as u64),
         ("builtin_store_samples", state.samples.len() as u64),
         ("builtin_store_log_lines", state.log_lines.len() as u64),
+        ("builtin_store_spans", state.spans.len() as u64),
     ] {
         #[expect(clippy::cast_precision_loss, reason = "no count of ours nears 2^53")]
         exposition::write_point(&mut page, &Point::new(name, count as f64));

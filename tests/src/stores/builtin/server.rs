@@ -16,7 +16,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
 use super::fault::{BudgetedStream, Cut, Fault, WriteBudget};
-use super::{State, ingest, own_metrics};
+use super::{State, ingest, jaeger, own_metrics};
 
 type Answer = Response<UnsyncBoxBody<Bytes, Close>>;
 
@@ -55,7 +55,10 @@ async fn answer(request: Request<Incoming>, state: Arc<Mutex<State>>, budget: Wr
         return Ok(match request.uri().path() {
             "/health" => plain(StatusCode::OK, "OK"),
             "/metrics" => plain(StatusCode::OK, own_metrics(&state.lock())),
-            _ => plain(StatusCode::NOT_FOUND, ""),
+            path => match path.strip_prefix(jaeger::TRACES) {
+                Some(id) => plain(StatusCode::OK, state.lock().trace(id)),
+                None => plain(StatusCode::NOT_FOUND, ""),
+            },
         });
     }
     let (head, body) = request.into_parts();
