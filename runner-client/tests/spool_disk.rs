@@ -44,8 +44,19 @@ fn refuses() -> Outcome {
     assert!(matches!(spool.append(&record(taken)), Err(AppendError::Full)));
     assert_eq!(sizes(disk.path())?, before, "what was written in part is cut off again");
 
+    // Once a segment is settled there is room, though reading has just had it open.
+    let mut settled = 0;
+    while sizes(disk.path())? > before - 100_000 {
+        let stored = spool.next(SpoolSignal::Logs)?.ok_or("a record is missing")?;
+        assert_eq!(stored.record, record(settled));
+        assert!(spool.acknowledge(&stored.position));
+        settled += 1;
+    }
+    spool.append(&record(taken))?;
+    let taken = taken + 1;
+
     // Everything is there, and goes; nothing needs room to make room.
-    for number in 0..taken {
+    for number in settled..taken {
         let stored = spool.next(SpoolSignal::Logs)?.ok_or("a record is missing")?;
         assert_eq!(stored.record, record(number));
         assert!(spool.acknowledge(&stored.position));
