@@ -3,7 +3,6 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use arc_swap::ArcSwap;
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
@@ -18,15 +17,14 @@ use super::handshakes::{Handshake, Handshakes};
 /// Accepts connections, within bounds.
 pub(super) struct Acceptance {
     endpoint: Endpoint,
-    tls: Arc<ArcSwap<quinn::ServerConfig>>,
     shared: Shared,
     handshakes: Handshakes,
 }
 
 impl Acceptance {
-    pub(super) fn new(endpoint: Endpoint, tls: Arc<ArcSwap<quinn::ServerConfig>>, shared: Shared) -> Self {
+    pub(super) fn new(endpoint: Endpoint, shared: Shared) -> Self {
         let handshakes = Handshakes::new(shared.config.max_handshakes, shared.config.max_handshakes_per_network);
-        Self { endpoint, tls, shared, handshakes }
+        Self { endpoint, shared, handshakes }
     }
 
     /// Accepts until the listener drains, and then turns away who comes until every connection has ended.
@@ -96,12 +94,13 @@ impl Acceptance {
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Send,
     {
-        let (tls, shared) = (self.tls.load_full(), self.shared.clone());
+        let shared = self.shared.clone();
         async move {
-            let shaken = connection::shake_hands(incoming, tls, &shared).await;
+            let tls = shared.tls.load_full();
+            let shaken = connection::shake_hands(incoming, Arc::clone(&tls), &shared).await;
             drop(handshake);
             if let Some((connection, connected)) = shaken {
-                connection::serve(connection, connected, service, shared).await;
+                connection::serve(connection, connected, &tls, service, shared).await;
             }
         }
     }

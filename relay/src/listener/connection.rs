@@ -4,6 +4,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
@@ -29,9 +30,11 @@ use crate::gate::Peer;
 const LAST_CALL: Duration = Duration::from_millis(500);
 
 /// What every connection shares.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(super) struct Shared {
     pub(super) config: Arc<ListenerConfig>,
+    /// What the next handshake is done with.
+    pub(super) tls: Arc<ArcSwap<quinn::ServerConfig>>,
     pub(super) metrics: ListenerMetrics,
     pub(super) peers: Peers,
     /// True once the listener drains.
@@ -87,9 +90,14 @@ fn handshake_failure(error: &ConnectionError) -> &'static str {
     }
 }
 
-/// Serves the requests of a connection until it ends or the listener has drained.
-pub(super) async fn serve<S, B>(connection: quinn::Connection, connected: Connected, service: S, shared: Shared)
-where
+/// Serves the requests of a connection until it ends or the listener has drained. `tls` is what its handshake was done with.
+pub(super) async fn serve<S, B>(
+    connection: quinn::Connection,
+    connected: Connected,
+    tls: &Arc<quinn::ServerConfig>,
+    service: S,
+    shared: Shared,
+) where
     S: Service<Request<RequestBody>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
     S::Future: Send,
     B: Body<Data = Bytes> + Send + 'static,
@@ -99,6 +107,13 @@ where
     shared.metrics.count_accepted();
     let peer = connected.peer.clone();
     let _presence = shared.peers.enter(connected, shared.config.max_connections_per_runner);
+    // Whoever reloads asks again about every connection that is present. A handshake that was under way then was not, and
+    // may have been done with what is no longer trusted.
+    if !Arc::ptr_eq(tls, &shared.tls.load()) {
+        shared.metrics.count_ended("reloaded");
+        connection.close(varint(Code::H3_NO_ERROR), b"the TLS configuration has changed; try again");
+        return;
+    }
     tracing::debug!(runner = %peer.runner(), remote = %peer.remote(), "runner connected");
     let begun = timeout(shared.config.handshake_timeout, server::begin(connection.clone(), shared.config.guard)).await;
     let Ok(Ok((acceptor, monitor))) = begun else {

@@ -90,10 +90,14 @@ impl Listener {
     {
         let (drain, draining) = watch::channel(false);
         let peers = Peers::default();
-        let shared =
-            Shared { config: Arc::clone(&self.config), metrics: self.metrics.clone(), peers: peers.clone(), draining };
-        let acceptance = Acceptance::new(self.endpoint.clone(), Arc::clone(&self.tls), shared);
-        let accepting = tokio::spawn(acceptance.run(service));
+        let shared = Shared {
+            config: self.config,
+            tls: Arc::clone(&self.tls),
+            metrics: self.metrics.clone(),
+            peers: peers.clone(),
+            draining,
+        };
+        let accepting = tokio::spawn(Acceptance::new(self.endpoint.clone(), shared).run(service));
         ListenerHandle {
             endpoint: self.endpoint,
             address: self.address,
@@ -143,10 +147,11 @@ impl ListenerHandle {
     }
 
     /// Uses another TLS configuration for new connections. Those that are open stay; to end those that would not get in any
-    /// more is [`close_peers`](Self::close_peers)'s business.
+    /// more is [`close_peers`](Self::close_peers)'s business, afterwards. A handshake that is under way is in vain: its
+    /// client has to try again.
     ///
     /// # Errors
-    /// [`ListenError::Tls`], and the old configuration stays.
+    /// [`ListenError`] when the configuration is of no use, and the old one stays.
     pub fn reload(&self, tls: Arc<rustls::ServerConfig>) -> Result<(), ListenError> {
         let config = quic::with_tls(&self.tls.load(), tls)?;
         self.tls.store(Arc::new(config));
