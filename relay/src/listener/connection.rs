@@ -10,7 +10,7 @@ use http::{Request, Response};
 use http_body::Body;
 use quinn::{ConnectionError, Incoming};
 use rustls::pki_types::CertificateDer;
-use telemetry_certs::PeerIdentity;
+use telemetry_certs::{CertificateRefusal, PeerIdentity};
 use telemetry_h3::Code;
 use telemetry_h3::guard::Monitor;
 use telemetry_h3::server::{self, Acceptor};
@@ -82,8 +82,16 @@ pub(super) async fn shake_hands(
 /// Why a handshake failed, as a label.
 fn handshake_failure(error: &ConnectionError) -> &'static str {
     match error {
-        // The alert that we sent.
-        ConnectionError::TransportError(_) => "certificate",
+        // The code that we closed it with: for most of them the alert of our TLS (RFC 9001 section 4.8).
+        ConnectionError::TransportError(error) => match CertificateRefusal::from_quic_code(error.code.into()) {
+            Some(CertificateRefusal::NoCertificate) => "no-certificate",
+            Some(CertificateRefusal::UnknownCa) => "unknown-ca",
+            Some(CertificateRefusal::Expired) => "certificate-expired",
+            Some(CertificateRefusal::Revoked) => "certificate-revoked",
+            Some(CertificateRefusal::WrongUsage) => "certificate-wrong-usage",
+            Some(CertificateRefusal::Bad) => "certificate-bad",
+            None => "handshake",
+        },
         ConnectionError::ConnectionClosed(_) | ConnectionError::ApplicationClosed(_) => "closed-by-peer",
         ConnectionError::TimedOut => "handshake-timeout",
         _ => "handshake",

@@ -125,8 +125,9 @@ async fn given_up(watch: Option<&mut ResponseWatch>) {
 async fn delivered(sender: &mut Sender, watch: Option<&mut ResponseWatch>, patience: Duration) -> Result<(), Failed> {
     let Some(watch) = watch else { return Ok(()) };
     match timeout(patience, watch.ended()).await {
-        Ok(ResponseEnd::Delivered) => Ok(()),
-        Ok(_) => Err(Failed::NotTaken),
+        // Many a client stops a response whose end does not interest it.
+        Ok(ResponseEnd::Delivered | ResponseEnd::Stopped(_)) => Ok(()),
+        Ok(ResponseEnd::ConnectionLost) => Err(Failed::NotTaken),
         Err(_) => {
             // What a peer does not take must not be held for it.
             sender.stop_stream(Code::H3_REQUEST_CANCELLED);

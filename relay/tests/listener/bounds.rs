@@ -6,34 +6,24 @@ use std::time::Duration;
 
 use telemetry_h3::Code;
 use telemetry_h3::transport::TransportLimits;
-use tokio::net::UdpSocket;
 use tower::service_fn;
 
 use crate::harness::*;
 
 /// A way to a listener on which nothing comes back: whoever dials through it stays in the middle of its handshake, as the
 /// sender of a forged address does.
-async fn one_way(from: Ipv4Addr, to: SocketAddr) -> SocketAddr {
-    let entrance = UdpSocket::bind("127.0.0.1:0").await.unwrap();
-    let exit = UdpSocket::bind((from, 0)).await.unwrap();
-    let address = entrance.local_addr().unwrap();
-    tokio::spawn(async move {
-        let mut packet = [0; 2048];
-        while let Ok((len, _)) = entrance.recv_from(&mut packet).await {
-            exit.send_to(&packet[..len], to).await.unwrap();
-        }
-    });
-    address
+async fn one_way(from: Ipv4Addr, to: SocketAddr) -> Path {
+    Path::from_to(from, to, Conditions { lose_down: true, ..Conditions::default() }).await
 }
 
 /// Begins handshakes that never end.
-fn flood(cluster: &Cluster, through: SocketAddr, count: usize) -> impl Sized {
+fn flood(cluster: &Cluster, through: Path, count: usize) -> impl Sized {
     let endpoint = quinn::Endpoint::client("127.0.0.1:0".parse().unwrap()).unwrap();
     let tls = cluster.client_tls(&cluster.runner("flood"));
     let config = quic_config(tls, &TransportLimits::default());
     let attempts: Vec<_> =
-        (0..count).map(|_| endpoint.connect_with(config.clone(), through, COORDINATOR).unwrap()).collect();
-    (endpoint, attempts)
+        (0..count).map(|_| endpoint.connect_with(config.clone(), through.address, COORDINATOR).unwrap()).collect();
+    (endpoint, attempts, through)
 }
 
 #[tokio::test]

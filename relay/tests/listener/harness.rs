@@ -3,7 +3,7 @@
 
 use std::convert::Infallible;
 use std::future::Future;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -18,6 +18,8 @@ use telemetry_h3::transport::{self, TransportLimits};
 use telemetry_h3::{Code, GuardLimits, StreamFailure};
 use telemetry_relay::gate::Peer;
 use telemetry_relay::listener::{Listener, ListenerConfig, ListenerHandle, RequestBody};
+use tokio::net::UdpSocket;
+use tokio::sync::watch;
 use tower::Service;
 
 /// The name of every coordinator here.
@@ -87,8 +89,13 @@ impl Cluster {
 
     /// Connects as this runner.
     pub async fn connect(&self, to: &ListenerHandle, runner: &str) -> Client {
+        self.connect_at(to.local_addr(), runner).await
+    }
+
+    /// Connects as this runner to this address.
+    pub async fn connect_at(&self, address: SocketAddr, runner: &str) -> Client {
         let tls = self.client_tls(&self.runner(runner));
-        within(Client::dial(to.local_addr(), tls, TransportLimits::default())).await.unwrap()
+        within(Client::dial(address, tls, TransportLimits::default())).await.unwrap()
     }
 }
 
@@ -257,4 +264,87 @@ pub async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
         }
     };
     assert!(tokio::time::timeout(Duration::from_secs(30), waiting).await.is_ok(), "{what}");
+}
+
+/// What becomes of the packets on a [`Path`].
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Conditions {
+    /// How long each takes, either way.
+    pub delay: Duration,
+    /// Those to the listener are lost.
+    pub lose_up: bool,
+    /// Those to the listener are lost from its first answer on.
+    pub lose_up_after_answer: bool,
+    /// Those from the listener are lost.
+    pub lose_down: bool,
+}
+
+/// A way to a listener for one client, on which packets meet what a test wants.
+pub struct Path {
+    /// Where to dial.
+    pub address: SocketAddr,
+    conditions: watch::Sender<Conditions>,
+    answered: watch::Receiver<bool>,
+}
+
+impl Path {
+    /// A path that arrives at the listener from this address.
+    pub async fn from_to(from: Ipv4Addr, to: SocketAddr, conditions: Conditions) -> Self {
+        let entrance = Arc::new(UdpSocket::bind("127.0.0.1:0").await.unwrap());
+        let exit = Arc::new(UdpSocket::bind((from, 0)).await.unwrap());
+        let address = entrance.local_addr().unwrap();
+        let (conditions, now) = watch::channel(conditions);
+        let (answered, has_answered) = watch::channel(false);
+        tokio::spawn(async move {
+            let (mut up, mut down) = ([0; 2048], [0; 2048]);
+            let mut client = None;
+            loop {
+                let (len, from_client) = tokio::select! {
+                    Ok((len, from)) = entrance.recv_from(&mut up) => {
+                        client = Some(from);
+                        (len, true)
+                    }
+                    Ok((len, _)) = exit.recv_from(&mut down) => (len, false),
+                };
+                let now = *now.borrow();
+                let lost = if from_client {
+                    now.lose_up || now.lose_up_after_answer && *answered.borrow()
+                } else {
+                    answered.send_replace(true);
+                    now.lose_down
+                };
+                if lost {
+                    continue;
+                }
+                let (socket, packet, target) = if from_client {
+                    (exit.clone(), up[..len].to_vec(), to)
+                } else {
+                    (entrance.clone(), down[..len].to_vec(), client.unwrap())
+                };
+                let send = async move {
+                    tokio::time::sleep(now.delay).await;
+                    let _ = socket.send_to(&packet, target).await;
+                };
+                if now.delay.is_zero() {
+                    send.await;
+                } else {
+                    tokio::spawn(send);
+                }
+            }
+        });
+        Self { address, conditions, answered: has_answered }
+    }
+
+    pub async fn to(to: SocketAddr, conditions: Conditions) -> Self {
+        Self::from_to(Ipv4Addr::LOCALHOST, to, conditions).await
+    }
+
+    pub fn change(&self, conditions: Conditions) {
+        self.conditions.send_replace(conditions);
+    }
+
+    /// Completes when the listener has sent something.
+    pub async fn answered(&mut self) {
+        within(self.answered.wait_for(|answered| *answered)).await.unwrap();
+    }
 }

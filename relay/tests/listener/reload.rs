@@ -1,6 +1,5 @@
 //! What changes while the listener runs.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use rustls::server::danger::ClientCertVerifier;
@@ -8,8 +7,6 @@ use telemetry_certs::{Roots, client_verifier, testing};
 use telemetry_h3::Code;
 use telemetry_h3::transport::TransportLimits;
 use telemetry_relay::listener::ListenError;
-use tokio::net::UdpSocket;
-use tokio::sync::watch;
 use tower::service_fn;
 
 use crate::harness::*;
@@ -92,47 +89,19 @@ async fn the_connections_of_a_removed_runner_end_at_once_and_no_others() {
     eventually("they are gone", || listener.connected().len() == 1).await;
 }
 
-/// A way to a listener that lets a handshake begin, and end only when it is told to.
-async fn halting(to: SocketAddr) -> (SocketAddr, watch::Sender<bool>, watch::Receiver<bool>) {
-    let entrance = UdpSocket::bind("127.0.0.1:0").await.unwrap();
-    let exit = UdpSocket::bind("127.0.0.1:0").await.unwrap();
-    let address = entrance.local_addr().unwrap();
-    let (go_on, mut may_go_on) = watch::channel(false);
-    let (answered, has_answered) = watch::channel(false);
-    tokio::spawn(async move {
-        let (mut there, mut back) = ([0; 2048], [0; 2048]);
-        let mut client = None;
-        loop {
-            tokio::select! {
-                Ok((len, from)) = entrance.recv_from(&mut there) => {
-                    client = Some(from);
-                    if *answered.borrow() {
-                        may_go_on.wait_for(|go_on| *go_on).await.unwrap();
-                    }
-                    exit.send_to(&there[..len], to).await.unwrap();
-                }
-                Ok((len, _)) = exit.recv_from(&mut back) => {
-                    entrance.send_to(&back[..len], client.unwrap()).await.unwrap();
-                    answered.send_replace(true);
-                }
-            }
-        }
-    });
-    (address, go_on, has_answered)
-}
-
 /// A revoked runner must not get in by beginning its handshake before the revocation and ending it afterwards.
 #[tokio::test]
 async fn a_handshake_that_was_under_way_at_a_reload_is_in_vain() {
     let cluster = Cluster::new();
     let listener = cluster.listen(service_fn(echo));
-    let (address, go_on, mut answered) = halting(listener.local_addr()).await;
+    let halted = Conditions { lose_up_after_answer: true, ..Conditions::default() };
+    let mut path = Path::to(listener.local_addr(), halted).await;
     let tls = cluster.client_tls(&cluster.runner("r7"));
-    let dialling = tokio::spawn(Client::dial(address, tls, TransportLimits::default()));
-    within(answered.wait_for(|answered| *answered)).await.unwrap();
+    let dialling = tokio::spawn(Client::dial(path.address, tls, TransportLimits::default()));
+    path.answered().await;
     listener.reload(Arc::new(cluster.server_tls())).unwrap();
     assert_eq!(listener.close_peers(|_| true, "nobody is here yet"), 0);
-    go_on.send_replace(true);
+    path.change(Conditions::default());
     let client = within(dialling).await.unwrap().unwrap();
     assert_eq!(client.close_code().await, Code::H3_NO_ERROR);
     assert_eq!(listener.metrics().ended("reloaded"), 1);
