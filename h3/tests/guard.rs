@@ -173,7 +173,7 @@ mod streams_that_get_no_answer {
                 drop(request.resolve_request().await)
             }
         };
-        tokio::join!(resets, serve);
+        within(async { tokio::join!(resets, serve) }).await;
         assert_eq!(monitor.unanswered_streams(), 21);
         assert_eq!(monitor.violation(), Some(Violation::TooManyUnanswered));
         assert_eq!(pair.close_code().await, Code::H3_EXCESSIVE_LOAD);
