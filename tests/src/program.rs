@@ -66,6 +66,12 @@ impl Program {
         }
     }
 
+    /// Whether `tests/run` can get it. What it can't get is never required.
+    #[must_use]
+    pub const fn is_obtainable(self) -> bool {
+        !matches!(self, Self::VictoriaTraces)
+    }
+
     /// Finds the program: where its variable says, in the target folder that this program runs from, then on `PATH`.
     ///
     /// # Errors
