@@ -10,8 +10,8 @@ use tokio::task::spawn_blocking;
 /// Up to so many bytes are worked on where they are: less than a millisecond, and less than it costs to hand them over.
 const AT_ONCE_BYTES: u64 = 256 * 1024;
 
-/// Lets as many threads work at a time as the machine has cores, first come first served. What waits holds its memory, and
-/// so is as bounded as that is.
+/// Lets so many threads work at a time that a core is left for everything else, first come first served. What waits holds
+/// its memory, and so is as bounded as that is.
 #[derive(Debug)]
 pub(crate) struct Workers {
     places: Arc<Semaphore>,
@@ -19,7 +19,8 @@ pub(crate) struct Workers {
 
 impl Default for Workers {
     fn default() -> Self {
-        Self { places: Arc::new(Semaphore::new(available_parallelism().map_or(1, usize::from))) }
+        let cores = available_parallelism().map_or(1, usize::from);
+        Self { places: Arc::new(Semaphore::new(cores.saturating_sub(1).max(1))) }
     }
 }
 
@@ -65,7 +66,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn no_more_work_than_cores_and_a_panic_is_no_end() {
+    async fn no_more_work_than_places_and_a_panic_is_no_end() {
         let workers = Workers { places: Arc::new(Semaphore::new(2)) };
         let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let all = join_all((0..20).map(|i| {
