@@ -16,6 +16,10 @@ pub enum Program {
     Relay,
     /// The client and server on quic-go.
     PeerGo,
+    /// The example of a coordinator that embeds the relay.
+    ExampleCoordinator,
+    /// The example of a runner.
+    ExampleRunner,
     /// Python with aioquic and curl, for the clients and the server on those.
     PeerPython,
 }
@@ -49,6 +53,8 @@ impl Program {
             Self::VictoriaTraces => "victoria-traces",
             Self::Relay => "telemetry-relay",
             Self::PeerGo => "peer-go",
+            Self::ExampleCoordinator => "examples/coordinator",
+            Self::ExampleRunner => "examples/runner",
             Self::PeerPython => "peer-python/bin/python",
         }
     }
@@ -62,6 +68,8 @@ impl Program {
             Self::VictoriaTraces => "TELEMETRY_VICTORIA_TRACES",
             Self::Relay => "TELEMETRY_RELAY",
             Self::PeerGo => "TELEMETRY_PEER_GO",
+            Self::ExampleCoordinator => "TELEMETRY_EXAMPLE_COORDINATOR",
+            Self::ExampleRunner => "TELEMETRY_EXAMPLE_RUNNER",
             Self::PeerPython => "TELEMETRY_PEER_PYTHON",
         }
     }
