@@ -33,6 +33,11 @@ impl Jitter {
         shortest + longest.saturating_sub(shortest).mul_f64(share)
     }
 
+    /// Tells one run of a client from another.
+    pub(crate) fn run(&self) -> u64 {
+        self.0.lock().u64(..)
+    }
+
     /// The random part of a batch ID.
     pub(crate) fn bits(&self) -> u128 {
         self.0.lock().u128(..)

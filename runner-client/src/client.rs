@@ -13,13 +13,15 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::backoff::Jitter;
 use crate::connection::{self, ConnectError, Coordinator, CoordinatorError, IdentityError, Link, Transport};
 use crate::delivery::{
-    CloseReport, DeadLetters, FlushReport, Pipelines, Plan, RecentRejections, RetrySettings, SignalSettings, Tally, Way,
+    CloseReport, DeadLetters, FlushReport, KeeperHandle, NotTaken, Pipelines, Plan, RecentRejections, RetrySettings,
+    SignalSettings, Tally, Way,
 };
 use crate::metrics::{self, CutCounter, RequestCounter};
 use crate::policy::{self, PolicyHandle};
+use crate::spool::{Recovery, Spool, SpoolConfig, SpoolError, SpoolStats};
 use crate::token::{LateTokenSettings, LateTokenSource, RemoteIssuer, TokenIssuer, TokenSource};
 use crate::trace::{self, SpanWriter, Switch};
-use crate::writer::{LogWriter, MetricsWriter};
+use crate::writer::{LogWriter, MetricsWriter, RawBatch};
 
 /// The signals that a token is asked for. Spans have a token of their own: one that an older coordinator does not know to
 /// grant must not keep metrics and logs from theirs.
@@ -41,6 +43,7 @@ pub struct Client {
     policy: PolicyHandle,
     /// What the policy says of spans.
     switch: Arc<Switch>,
+    recovery: Option<Arc<Recovery>>,
 }
 
 impl Client {
@@ -79,6 +82,36 @@ impl Client {
     pub fn policy(&self) -> PolicyHandle {
         self.policy.want();
         self.policy.clone()
+    }
+
+    /// Takes bytes that are a batch already. With a spool this returns when the batch is stored there; spans are never
+    /// stored. Nothing older goes for it.
+    ///
+    /// # Errors
+    /// The batch was not taken, and is not counted: [`NotTaken::Full`] and [`NotTaken::Closed`] may end,
+    /// [`NotTaken::Oversize`] does not.
+    pub async fn submit(&self, batch: RawBatch) -> Result<(), NotTaken> {
+        batch.submit(&self.pipelines, true).await
+    }
+
+    /// As [`submit`](Self::submit), but returns when the batch is in memory.
+    ///
+    /// # Errors
+    /// As for [`submit`](Self::submit).
+    pub async fn submit_unconfirmed(&self, batch: RawBatch) -> Result<(), NotTaken> {
+        batch.submit(&self.pipelines, false).await
+    }
+
+    /// What was found in the spool at the start; `None` without one.
+    #[must_use]
+    pub fn recovery(&self) -> Option<&Recovery> {
+        self.recovery.as_deref()
+    }
+
+    /// How the spool is, up to half a second ago; `None` without one.
+    #[must_use]
+    pub fn spool_stats(&self) -> Option<SpoolStats> {
+        self.pipelines.keeper().map(KeeperHandle::stats)
     }
 
     /// An issuer that asks the coordinator over this client's connection: what to arm a token source with. Its tokens are
@@ -169,6 +202,12 @@ pub enum BuildError {
     /// The client was not built in a tokio runtime.
     #[error("a client must be built in a tokio runtime")]
     NoRuntime,
+    /// The spool can't be used.
+    #[error(transparent)]
+    Spool(#[from] SpoolError),
+    /// The system has no thread for the spool.
+    #[error("no thread can be started for the spool")]
+    Thread(#[source] io::Error),
     /// Settings of a signal contradict each other.
     #[error("{0}: a batch takes 1 item or more and 512 bytes to 32 MiB; memory is at least four batches")]
     Limits(Signal),
@@ -188,6 +227,7 @@ pub struct ClientBuilder {
     service: (String, Option<String>),
     policy_interval: Duration,
     retry: RetrySettings,
+    spool: Option<SpoolConfig>,
     request_timeout: Duration,
     clock: Arc<dyn Clock>,
     jitter: Arc<Jitter>,
@@ -208,6 +248,7 @@ impl Default for ClientBuilder {
             service: ("runner".to_owned(), None),
             policy_interval: policy::INTERVAL,
             retry: RetrySettings::default(),
+            spool: None,
             request_timeout: Duration::from_secs(30),
             clock: Arc::new(SystemClock),
             jitter: Arc::new(Jitter::new()),
@@ -300,6 +341,15 @@ impl ClientBuilder {
         self
     }
 
+    /// Keeps metrics and logs in a spool on disk until they are settled: what could not be sent outlives the process, and
+    /// the next client with the folder delivers it. Memory holds what is staged for the disk and a window of what was read
+    /// back, whatever the size of the spool. A folder has one client at a time: close it before the next is built.
+    #[must_use]
+    pub fn spool(mut self, config: SpoolConfig) -> Self {
+        self.spool = Some(config);
+        self
+    }
+
     /// Sets how long a request may take. 30 s.
     #[must_use]
     pub const fn request_timeout(mut self, timeout: Duration) -> Self {
@@ -321,11 +371,11 @@ impl ClientBuilder {
         self
     }
 
-    /// Builds the client and begins delivery on the runtime that this is called in.
+    /// Builds the client and begins delivery on the runtime that this is called in. Opening a spool reads the disk.
     ///
     /// # Errors
     /// Something is missing or contradicts itself.
-    pub fn build(self) -> Result<Client, BuildError> {
+    pub fn build(mut self) -> Result<Client, BuildError> {
         tokio::runtime::Handle::try_current().map_err(|_| BuildError::NoRuntime)?;
         check(Signal::Metrics, &self.metrics)?;
         check(Signal::Logs, &self.logs)?;
@@ -364,6 +414,14 @@ impl ClientBuilder {
             policy: policy.clone(),
         };
         let (service, version) = &self.service;
+        let spool = match self.spool {
+            Some(config) => {
+                (self.metrics.max_wait, self.logs.max_wait) = (config.max_age, config.max_age);
+                Some(Spool::open(config, Arc::clone(&self.clock))?)
+            }
+            None => None,
+        };
+        let (spool, recovery) = spool.map_or((None, None), |(spool, recovery)| (Some(spool), Some(Arc::new(recovery))));
         let plan = Plan {
             metrics: self.metrics,
             logs: self.logs,
@@ -371,9 +429,10 @@ impl ClientBuilder {
             spans_frame: trace::frame(service, version.as_deref()),
             retry: self.retry,
         };
-        let pipelines = Pipelines::start(plan, &way, &trace_tokens, background);
+        let pipelines = Pipelines::start(plan, &way, &trace_tokens, background, spool.zip(recovery.as_deref()))
+            .map_err(BuildError::Thread)?;
         let cuts = CutCounter::default();
-        Ok(Client { pipelines, link, transport, clock: self.clock, requests, cuts, policy, switch })
+        Ok(Client { pipelines, link, transport, clock: self.clock, requests, cuts, policy, switch, recovery })
     }
 
     fn link(&self) -> Result<Arc<Link>, BuildError> {

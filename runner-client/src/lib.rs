@@ -64,4 +64,4 @@ pub use token::{
     FileIssuer, InvalidToken, IssueError, IssuedToken, LateTokenSettings, LateTokenSource, RemoteIssuer, Token,
     TokenError, TokenIssuer, TokenSource,
 };
-pub use writer::{LogRecord, LogValue, LogWriter, MetricsWriter};
+pub use writer::{LogRecord, LogValue, LogWriter, MetricsWriter, RawBatch};

@@ -202,7 +202,7 @@ impl Bench {
             spans_frame: crate::trace::frame("test", None),
             retry: self.retry.clone(),
         };
-        let pipelines = Pipelines::start(plan, &way, &self.tokens, []);
+        let pipelines = Pipelines::start(plan, &way, &self.tokens, [], None).unwrap();
         (MetricsWriter::new(Arc::clone(&pipelines), clock), pipelines)
     }
 }

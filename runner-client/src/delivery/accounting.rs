@@ -8,6 +8,8 @@ use std::fmt;
 pub enum DropReason {
     /// Memory was used up, and this was the oldest; of spans, the newest.
     QueueFull,
+    /// The cap of the spool or its disk was reached, and this was the oldest, or the spool could not be written.
+    SpoolFull,
     /// The relay will never accept the batch.
     Rejected,
     /// It waited for longer than the age limit.
@@ -20,18 +22,22 @@ pub enum DropReason {
     Shutdown,
     /// The coordinator or the store was away, and the item is of a kind that does not wait for their return.
     Unreachable,
+    /// Its bytes in the spool are no longer what was written.
+    Damaged,
 }
 
 impl DropReason {
     /// Every reason.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 9] = [
         Self::QueueFull,
+        Self::SpoolFull,
         Self::Rejected,
         Self::TooOld,
         Self::NoCredential,
         Self::Oversize,
         Self::Shutdown,
         Self::Unreachable,
+        Self::Damaged,
     ];
 
     /// The value of the label.
@@ -39,12 +45,14 @@ impl DropReason {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::QueueFull => "queue_full",
+            Self::SpoolFull => "spool_full",
             Self::Rejected => "rejected",
             Self::TooOld => "too_old",
             Self::NoCredential => "no_credential",
             Self::Oversize => "oversize",
             Self::Shutdown => "shutdown",
             Self::Unreachable => "unreachable",
+            Self::Damaged => "damaged",
         }
     }
 }
@@ -56,14 +64,16 @@ impl fmt::Display for DropReason {
 }
 
 /// The account of one signal, in items (points, records, spans): at any moment
-/// `written = delivered + dropped + waiting`.
+/// `written + recovered = delivered + dropped + waiting`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Tally {
     /// Handed to a writer, whether it was taken or not.
     pub written: u64,
+    /// Found in the spool at the start, from an earlier run.
+    pub recovered: u64,
     /// Acknowledged by the store.
     pub delivered: u64,
-    /// In memory, or under way.
+    /// In memory, in the spool, or under way.
     pub waiting: u64,
     dropped: [u64; DropReason::ALL.len()],
 }
@@ -81,10 +91,22 @@ impl Tally {
         self.dropped.iter().sum()
     }
 
-    /// An item was handed over and waits now.
-    pub(super) const fn took(&mut self) {
-        self.written += 1;
-        self.waiting += 1;
+    /// Items were handed over and wait now.
+    pub(super) const fn took(&mut self, items: u64) {
+        self.written += items;
+        self.waiting += items;
+    }
+
+    /// Items were handed back to whoever wrote them.
+    pub(super) const fn handed_back(&mut self, items: u64) {
+        self.written -= items;
+        self.waiting -= items;
+    }
+
+    /// Items of an earlier run wait.
+    pub(super) const fn recovered(&mut self, items: u64) {
+        self.recovered += items;
+        self.waiting += items;
     }
 
     /// An item was handed over and not taken.

@@ -7,6 +7,8 @@ use bytes::Bytes;
 use tokio::time::Instant;
 use ulid::Ulid;
 
+use crate::spool::{BodyEncoding, Position};
+
 /// When a batch is closed: at the first of these.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BatchLimits {
@@ -32,6 +34,12 @@ pub(crate) struct Batch {
     pub(crate) body: Bytes,
     /// When its first item was written.
     pub(crate) born: Instant,
+    /// How the body is encoded.
+    pub(crate) encoding: BodyEncoding,
+    /// What goes behind the path: names of fields.
+    pub(crate) query: Option<Box<str>>,
+    /// Where the spool has it. `None`: it is in memory only.
+    pub(crate) position: Option<Position>,
 }
 
 /// The batch that takes lines now.
@@ -88,7 +96,9 @@ impl OpenBatch {
             body = frame(&body);
         }
         body.shrink_to_fit();
-        Some(Batch { id: id(), number, items: std::mem::take(&mut self.items), body: body.into(), born })
+        let items = std::mem::take(&mut self.items);
+        let encoding = BodyEncoding::Identity;
+        Some(Batch { id: id(), number, items, body: body.into(), born, encoding, query: None, position: None })
     }
 }
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
 use http::{HeaderValue, Method, Request, Response, Uri};
 use telemetry_proto::{Clock, header};
 use tokio::sync::watch;
@@ -27,6 +27,7 @@ use crate::backoff::{Backoff, Jitter};
 use crate::connection::{ConnectErrorKind, SendError, Transport};
 use crate::metrics::RequestCounter;
 use crate::policy::PolicyHandle;
+use crate::spool::BodyEncoding;
 use crate::token::{Token, TokenError, TokenSource};
 
 /// How often a source that can't announce its arming is asked again.
@@ -201,10 +202,17 @@ impl Engine {
         let signal = self.outbox.signal();
         let mut request = Request::new(batch.body.clone());
         *request.method_mut() = Method::POST;
-        *request.uri_mut() = Uri::from_static(signal.write_path());
+        let with_query =
+            batch.query.as_deref().and_then(|query| format!("{}?{query}", signal.write_path()).parse().ok());
+        *request.uri_mut() = with_query.unwrap_or_else(|| Uri::from_static(signal.write_path()));
         let headers = request.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(signal.content_type()));
         headers.insert(CONTENT_LENGTH, batch.body.len().into());
+        match batch.encoding {
+            BodyEncoding::Identity => {}
+            BodyEncoding::Gzip => drop(headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"))),
+            BodyEncoding::Zstd => drop(headers.insert(CONTENT_ENCODING, HeaderValue::from_static("zstd"))),
+        }
         headers.insert(header::WORKLOAD_TOKEN, token.header());
         if let Ok(id) = HeaderValue::from_str(&batch.id.to_string()) {
             headers.insert(header::BATCH_ID, id);

@@ -4,6 +4,7 @@ mod accounting;
 mod batch;
 mod dead_letter;
 mod engine;
+mod keeper;
 mod notice;
 mod outbox;
 mod pipeline;
@@ -19,5 +20,6 @@ pub use pipeline::{CloseReport, FlushReport};
 
 pub(crate) use batch::Frame;
 pub(crate) use engine::Way;
+pub(crate) use keeper::KeeperHandle;
 pub(crate) use outbox::Outbox;
 pub(crate) use pipeline::{Pipelines, Plan};

@@ -5,22 +5,32 @@
 //! - `waiting` is what the open batch and the queue hold, the batch under way among it;
 //! - the queue and the open batch together never exceed the memory budget.
 //!
+//! With a spool (see `outbox/desk.rs`) closed batches are staged for it, and the queue is the window of what was read back
+//! from it.
+//!
 //! No event is emitted under the lock: the embedder's log may end in a writer of ours.
+
+mod desk;
+mod keeping;
 
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
+use bytes::Bytes;
 use parking_lot::Mutex;
 use telemetry_proto::{Clock, Signal};
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, oneshot, watch};
 use tokio::time::Instant;
 use ulid::Ulid;
 
+use self::desk::{Desk, Staged};
 use super::accounting::{DropReason, Tally};
 use super::batch::{Batch, BatchLimits, Frame, OpenBatch};
+use super::keeper::Bell;
 use super::notice::Notice;
 use super::queue::Queue;
 use crate::backoff::Jitter;
+use crate::spool::BodyEncoding;
 
 /// Settings of one signal.
 #[derive(Debug, Clone)]
@@ -29,7 +39,7 @@ pub struct SignalSettings {
     pub batch: BatchLimits,
     /// Memory for all that waits, in bytes; at least four times the largest batch.
     pub max_memory: usize,
-    /// How long an item may wait. 24 h.
+    /// How long an item may wait. 24 h. With a spool its age limit holds instead.
     pub max_wait: Duration,
     /// What becomes of what can't be delivered now.
     pub keeping: Keeping,
@@ -89,7 +99,7 @@ pub struct Taken {
     pub displaced: u64,
 }
 
-/// Why a write was not taken. It is counted as dropped.
+/// Why a write was not taken. It is counted as dropped, but for [`Full`](Self::Full).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NotTaken {
@@ -105,6 +115,9 @@ pub enum NotTaken {
     /// This signal is switched off. Nothing is counted.
     #[error("the coordinator does not take this signal")]
     Disabled,
+    /// There is no room for the batch now. It is not counted: whoever has it keeps it and tries again.
+    #[error("there is no room for the batch now")]
+    Full,
 }
 
 /// Items in, batches out.
@@ -121,11 +134,14 @@ pub(crate) struct Outbox {
     hurry: Notify,
     /// Batches were settled.
     settled: watch::Sender<()>,
+    /// Wakes the keeper of the spool, if there is a spool.
+    bell: Option<Bell>,
 }
 
 struct State {
     open: OpenBatch,
     queue: Queue,
+    desk: Option<Desk>,
     tally: Tally,
     losses: Notice,
     next_number: u64,
@@ -140,14 +156,18 @@ impl Outbox {
         frame: Option<Frame>,
         clock: Arc<dyn Clock>,
         jitter: Arc<Jitter>,
+        bell: Option<Bell>,
     ) -> Arc<Self> {
+        // The open batch has its share apart.
+        let budget = settings.max_memory - settings.batch.max_bytes;
         let state = State {
             open: OpenBatch::default(),
-            // The open batch has its share apart.
-            queue: Queue::new(settings.max_memory - settings.batch.max_bytes),
+            queue: Queue::new(budget),
+            desk: bell.is_some().then(|| Desk::new(budget / 2)),
             tally: Tally::default(),
             losses: Notice::default(),
-            next_number: 0,
+            // 0 is for batches of an earlier run.
+            next_number: 1,
             lacks_credential: false,
             closed: false,
         };
@@ -161,6 +181,7 @@ impl Outbox {
             work: Notify::new(),
             hurry: Notify::new(),
             settled: watch::channel(()).0,
+            bell,
         })
     }
 
@@ -172,9 +193,16 @@ impl Outbox {
         self.state.lock().tally
     }
 
-    /// What waits in closed batches, in bytes.
+    /// The memory that closed batches take, in bytes.
     pub(crate) fn queued_bytes(&self) -> usize {
-        self.state.lock().queue.cost()
+        let state = self.state.lock();
+        state.queue.cost() + state.desk.as_ref().map_or(0, Desk::staged_cost)
+    }
+
+    fn ring(&self) {
+        if let Some(bell) = &self.bell {
+            bell.ring();
+        }
     }
 }
 
@@ -208,7 +236,7 @@ impl Outbox {
             // The first line of a batch starts its age.
             wake |= state.open.is_empty();
             state.open.push(line, limits, now);
-            state.tally.took();
+            state.tally.took(1);
             if state.open.is_full(limits) {
                 displaced += self.close_open(&mut state);
                 wake = true;
@@ -217,6 +245,7 @@ impl Outbox {
         };
         if wake {
             self.work.notify_one();
+            self.ring();
         }
         self.tell_losses(told);
         Ok(Taken { displaced })
@@ -233,6 +262,43 @@ impl Outbox {
         }
     }
 
+    /// Takes bytes that are a batch already. Nothing older goes for it. With `confirm` and a spool the receiver resolves
+    /// when the batch is stored, and fails when it is handed back.
+    pub(crate) fn push_batch(
+        &self,
+        body: Bytes,
+        items: u64,
+        query: Option<Box<str>>,
+        confirm: bool,
+    ) -> Result<Option<oneshot::Receiver<()>>, NotTaken> {
+        let mut state = self.state.lock();
+        if state.closed {
+            return Err(NotTaken::Closed);
+        }
+        let (id, number, born) = (self.new_id(), state.next_number, Instant::now());
+        let batch = Batch { id, number, items, body, born, encoding: BodyEncoding::Identity, query, position: None };
+        let State { desk, queue, .. } = &mut *state;
+        let confirmation = match desk {
+            None if !queue.has_room_for(&batch) => return Err(NotTaken::Full),
+            None => {
+                queue.push(batch);
+                None
+            }
+            Some(desk) if !desk.has_room_for(&batch) => return Err(NotTaken::Full),
+            Some(desk) => {
+                let (sender, receiver) = oneshot::channel();
+                desk.stage(Staged { batch, waiter: confirm.then_some(sender) });
+                confirm.then_some(receiver)
+            }
+        };
+        state.next_number += 1;
+        state.tally.took(items);
+        drop(state);
+        self.work.notify_one();
+        self.ring();
+        Ok(confirmation)
+    }
+
     /// Counts an item that is not even tried.
     pub(crate) fn refuse(&self, reason: DropReason, because: NotTaken) -> NotTaken {
         self.state.lock().tally.refused(reason);
@@ -243,13 +309,7 @@ impl Outbox {
     fn close_open(&self, state: &mut State) -> u64 {
         let Some(batch) = state.open.close(|| self.new_id(), state.next_number, self.frame.as_ref()) else { return 0 };
         state.next_number += 1;
-        let mut displaced = 0;
-        while self.keeps()
-            && let Some(evicted) = state.queue.evict_for(&batch)
-        {
-            displaced += state.drop_batch(&evicted, DropReason::QueueFull);
-        }
-        state.queue.push(batch);
+        let displaced = if state.desk.is_some() { state.stage(batch) } else { state.enqueue(batch, self.keeps()) };
         if displaced > 0 {
             self.settled.send_replace(());
         }
@@ -281,7 +341,8 @@ impl Outbox {
             expired += state.drop_batch(&batch, DropReason::TooOld);
         }
         let open_is_due = state.open.due(&self.settings.batch).is_some_and(|due| due <= now);
-        if open_is_due && !state.queue.has_due(now) {
+        // What goes to the spool does not wait for what is before it.
+        if open_is_due && (state.desk.is_some() || !state.queue.has_due(now)) {
             expired += self.close_open(&mut state);
         }
         let expiry = state.queue.oldest_birth().and_then(|born| born.checked_add(self.settings.max_wait));
@@ -291,6 +352,9 @@ impl Outbox {
         drop(state);
         if expired > 0 {
             self.settled.send_replace(());
+        }
+        if expired > 0 || open_is_due {
+            self.ring();
         }
         self.tell_losses(told);
         // What is past already is what `has_due` tells.
@@ -333,13 +397,19 @@ impl Outbox {
     pub(super) fn settle(&self, dropped: Option<DropReason>) {
         let mut state = self.state.lock();
         if let Some(batch) = state.queue.settle(Instant::now()) {
-            match dropped {
-                None => state.tally.delivered(batch.items),
-                Some(reason) => state.tally.gave_up(batch.items, reason),
+            match (batch.position, dropped) {
+                (Some(position), _) => {
+                    if let Some(desk) = &mut state.desk {
+                        desk.settle(position, &batch, dropped);
+                    }
+                }
+                (None, None) => state.tally.delivered(batch.items),
+                (None, Some(reason)) => state.tally.gave_up(batch.items, reason),
             }
         }
         drop(state);
         self.settled.send_replace(());
+        self.ring();
     }
 
     /// Says whether delivery stands still for want of a credential; what is dropped meanwhile is counted so.
@@ -380,20 +450,34 @@ impl Outbox {
         };
         self.ask_to_hurry();
         self.work.notify_one();
-        while self.state.lock().queue.oldest_number().is_some_and(|number| number < mark) {
+        self.ring();
+        while self.state.lock().oldest_number().is_some_and(|number| number < mark) {
             if settled.changed().await.is_err() {
                 return;
             }
         }
     }
 
-    /// Gives up all that is left. Returns how many items that were. Delivery must have ended.
+    /// Stages the open batch, for the keeper's last turn.
+    pub(super) fn stage_rest(&self) {
+        self.close_open(&mut self.state.lock());
+    }
+
+    /// Whether batches are to be stored.
+    pub(super) fn has_staged(&self) -> bool {
+        self.state.lock().desk.as_ref().is_some_and(|desk| desk.front().is_some())
+    }
+
+    /// Gives up all that is left in memory only. Returns how many items that were. Delivery and keeper must have ended.
     pub(crate) fn abandon(&self) -> u64 {
         let mut state = self.state.lock();
         let mut lost = 0;
         let open = state.open.close(|| self.new_id(), u64::MAX, None);
         while let Some(batch) = state.queue.pop() {
-            lost += batch.items;
+            lost += if batch.position.is_none() { batch.items } else { 0 };
+        }
+        while let Some(staged) = state.desk.as_mut().and_then(Desk::pop_front) {
+            lost += staged.batch.items;
         }
         lost += open.map_or(0, |batch| batch.items);
         state.tally.gave_up(lost, DropReason::Shutdown);
@@ -404,9 +488,46 @@ impl Outbox {
 }
 
 impl State {
+    /// Queues the newest batch. Returns how many older items had to go.
+    fn enqueue(&mut self, batch: Batch, keeps: bool) -> u64 {
+        let mut displaced = 0;
+        while keeps && let Some(evicted) = self.queue.evict_for(&batch) {
+            displaced += self.drop_batch(&evicted, DropReason::QueueFull);
+        }
+        self.queue.push(batch);
+        displaced
+    }
+
+    /// Stages the newest batch for the spool. Returns how many older items had to go.
+    fn stage(&mut self, batch: Batch) -> u64 {
+        let mut displaced = 0;
+        while let Some(evicted) = self.desk.as_mut().and_then(|desk| desk.evict_for(&batch)) {
+            let is_failing = self.desk.as_ref().is_some_and(|desk| desk.is_failing);
+            if evicted.waiter.is_some() {
+                self.tally.handed_back(evicted.batch.items);
+            } else {
+                let reason = if is_failing { DropReason::SpoolFull } else { DropReason::QueueFull };
+                displaced += self.drop_batch(&evicted.batch, reason);
+            }
+        }
+        if let Some(desk) = &mut self.desk {
+            desk.stage(Staged { batch, waiter: None });
+        }
+        displaced
+    }
+
+    /// Gives a batch up; one of the spool is counted when the spool has forgotten it.
     fn drop_batch(&mut self, batch: &Batch, reason: DropReason) -> u64 {
         let reason = if self.lacks_credential { DropReason::NoCredential } else { reason };
-        self.tally.gave_up(batch.items, reason);
+        match (batch.position, &mut self.desk) {
+            (Some(position), Some(desk)) => desk.settle(position, batch, Some(reason)),
+            _ => self.tally.gave_up(batch.items, reason),
+        }
         batch.items
+    }
+
+    fn oldest_number(&self) -> Option<u64> {
+        let desk = self.desk.as_ref().and_then(Desk::oldest_number);
+        [self.queue.oldest_number(), desk].into_iter().flatten().min()
     }
 }

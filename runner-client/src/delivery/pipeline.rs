@@ -1,5 +1,6 @@
 //! One outbox and one engine per signal.
 
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,11 +13,15 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::batch::Frame;
 use super::engine::{Engine, RetrySettings, Way};
+use super::keeper::{Bell, Keeper, KeeperHandle};
 use super::outbox::{Outbox, SignalSettings};
+use crate::spool::{Recovery, Spool};
 use crate::token::TokenSource;
 
 /// How long the end of an engine is waited for. It ends at its next await.
 const STOP_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long the spool is waited for at the end. A disk that hangs for longer must not keep the process.
+const SPOOL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What became of what had been written when a flush began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -38,6 +43,8 @@ pub struct CloseReport {
     pub dropped: u64,
     /// Items that could not be delivered by the deadline. They are counted as dropped for `shutdown`.
     pub lost: u64,
+    /// Items that the spool keeps for the next start. They are counted as waiting.
+    pub spooled: u64,
 }
 
 /// What is delivered, and how.
@@ -57,31 +64,47 @@ pub(crate) struct Pipelines {
     traces: Arc<Outbox>,
     /// The engines, and what else ends with them.
     tasks: Mutex<Vec<AbortOnDropHandle<()>>>,
+    keeper: Option<KeeperHandle>,
     closed: OnceCell<CloseReport>,
 }
 
 impl Pipelines {
-    /// Starts delivery on the runtime that this is called in. Spans go their way with other tokens than the rest. The
-    /// other tasks end with it.
+    /// Starts delivery on the runtime that this is called in. Spans go their way with other tokens than the rest, and
+    /// never through the spool. The other tasks end with it.
+    ///
+    /// # Errors
+    /// There is no thread for the spool.
     pub(crate) fn start(
         plan: Plan,
         way: &Way,
         trace_tokens: &Arc<dyn TokenSource>,
         others: impl IntoIterator<Item = AbortOnDropHandle<()>>,
-    ) -> Arc<Self> {
-        let outbox =
-            |signal, settings, frame| Outbox::new(signal, settings, frame, way.clock.clone(), way.jitter.clone());
-        let metrics = outbox(Signal::Metrics, plan.metrics, None);
-        let logs = outbox(Signal::Logs, plan.logs, None);
-        let traces = outbox(Signal::Traces, plan.traces, Some(plan.spans_frame));
+        spool: Option<(Spool, &Recovery)>,
+    ) -> io::Result<Arc<Self>> {
+        let (bell, rings) = Bell::new();
+        let stored = spool.is_some().then(|| bell.clone());
+        let outbox = |signal, settings, frame, bell| {
+            Outbox::new(signal, settings, frame, way.clock.clone(), way.jitter.clone(), bell)
+        };
+        let metrics = outbox(Signal::Metrics, plan.metrics, None, stored.clone());
+        let logs = outbox(Signal::Logs, plan.logs, None, stored);
+        let traces = outbox(Signal::Traces, plan.traces, Some(plan.spans_frame), None);
+        let keeper = match spool {
+            Some((spool, recovery)) => {
+                let outboxes = vec![Arc::clone(&metrics), Arc::clone(&logs)];
+                let keeper = Keeper::new(spool, recovery, outboxes, way.clock.clone(), way.jitter.run());
+                Some(keeper.start(bell, rings)?)
+            }
+            None => None,
+        };
         let engine = |outbox: &Arc<Outbox>, tokens: &Arc<dyn TokenSource>| {
             let way = Way { tokens: Arc::clone(tokens), ..way.clone() };
             let engine = Engine::new(Arc::clone(outbox), way, plan.retry.clone());
             AbortOnDropHandle::new(tokio::spawn(engine.run()))
         };
         let engines = [engine(&metrics, &way.tokens), engine(&logs, &way.tokens), engine(&traces, trace_tokens)];
-        let tasks = engines.into_iter().chain(others).collect();
-        Arc::new(Self { metrics, logs, traces, tasks: Mutex::new(tasks), closed: OnceCell::new() })
+        let tasks = Mutex::new(engines.into_iter().chain(others).collect());
+        Ok(Arc::new(Self { metrics, logs, traces, tasks, keeper, closed: OnceCell::new() }))
     }
 
     pub(crate) const fn metrics(&self) -> &Arc<Outbox> {
@@ -90,6 +113,10 @@ impl Pipelines {
 
     pub(crate) const fn logs(&self) -> &Arc<Outbox> {
         &self.logs
+    }
+
+    pub(crate) const fn keeper(&self) -> Option<&KeeperHandle> {
+        self.keeper.as_ref()
     }
 
     pub(crate) const fn traces(&self) -> &Arc<Outbox> {
@@ -125,8 +152,15 @@ impl Pipelines {
                     task.abort();
                     let _ = timeout(STOP_TIMEOUT, task).await;
                 }
+                if let Some(keeper) = &self.keeper {
+                    keeper.stop();
+                    if !keeper.ended(SPOOL_TIMEOUT).await {
+                        tracing::warn!("the disk of the spool does not answer; what it did not take is given up");
+                    }
+                }
                 let lost = self.abandon();
-                CloseReport { delivered: flushed.delivered, dropped: flushed.dropped, lost }
+                let spooled = self.sum().waiting;
+                CloseReport { delivered: flushed.delivered, dropped: flushed.dropped, lost, spooled }
             })
             .await
     }
@@ -147,6 +181,14 @@ impl Pipelines {
 impl Drop for Pipelines {
     fn drop(&mut self) {
         self.tasks.get_mut().clear();
+        if let Some(keeper) = self.keeper.as_ref().filter(|_| !self.closed.initialized()) {
+            // Its thread stores what is left, and nobody waits for the disk here.
+            self.metrics.stage_rest();
+            self.logs.stage_rest();
+            keeper.stop();
+            self.traces.abandon();
+            return;
+        }
         let lost = self.abandon();
         if lost > 0 {
             tracing::warn!(items = lost, "the client was dropped with telemetry that was not delivered");

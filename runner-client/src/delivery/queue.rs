@@ -4,7 +4,7 @@
 //! answers 413, a store that chokes) must not hold up the others for ever. After [`SUSPICIOUS`] failures the next batch is
 //! tried as a probe; if that goes through while the first one did not, the first one steps aside and is tried now and then.
 //!
-//! Only this file knows where the bytes of a batch are kept: a spool on disk goes behind the same methods.
+//! With a spool this is the window of what was read back from it; see `desk.rs`.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -130,6 +130,21 @@ impl Queue {
         self.entries.front().map(|entry| entry.batch.number)
     }
 
+    /// Whether `batch` fits without another's end.
+    pub(super) fn has_room_for(&self, batch: &Batch) -> bool {
+        self.cost + cost(batch) <= self.budget
+    }
+
+    /// What the batches may cost, in bytes.
+    pub(super) const fn budget(&self) -> usize {
+        self.budget
+    }
+
+    /// How many batches there are.
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
     /// What the batches cost, in bytes.
     pub(super) const fn cost(&self) -> usize {
         self.cost
@@ -152,7 +167,8 @@ impl Entry {
     }
 }
 
-fn cost(batch: &Batch) -> usize {
+/// What a batch costs in memory, in bytes.
+pub(super) fn cost(batch: &Batch) -> usize {
     batch.body.len() + OVERHEAD
 }
 
@@ -162,7 +178,9 @@ mod tests {
 
     fn batch(number: u64) -> Batch {
         let id = Ulid::from_parts(number, 0);
-        Batch { id, number, items: 1, body: vec![0; 1_000].into(), born: Instant::now() }
+        let body = vec![0; 1_000].into();
+        let encoding = crate::spool::BodyEncoding::Identity;
+        Batch { id, number, items: 1, body, born: Instant::now(), encoding, query: None, position: None }
     }
 
     fn queue_of(numbers: std::ops::Range<u64>) -> Queue {

@@ -35,7 +35,7 @@ async fn closing_ends_at_its_deadline_counts_what_is_lost_and_may_be_repeated() 
     let began = Instant::now();
     let (first, second) = join(pipelines.close(Duration::from_secs(3)), pipelines.close(Duration::ZERO)).await;
     assert_eq!(began.elapsed(), Duration::from_secs(3));
-    assert_eq!(first, CloseReport { delivered: 2, dropped: 0, lost: 3 });
+    assert_eq!(first, CloseReport { delivered: 2, dropped: 0, lost: 3, spooled: 0 });
     assert_eq!((second, pipelines.close(Duration::MAX).await), (first, first));
     assert_eq!(writer.write(Point::new("late", 1.0)), Err(NotTaken::Closed));
     let tally = pipelines.metrics().tally();
