@@ -133,6 +133,12 @@ impl Client {
         }
     }
 
+    /// The coordinator that is connected now, and the round trip to it.
+    #[must_use]
+    pub fn peer(&self) -> Option<(String, Duration)> {
+        self.link.as_ref().and_then(|link| link.peer())
+    }
+
     /// Shows and trusts other certificates from now on. Requests under way end on the old connection.
     ///
     /// # Errors

@@ -73,6 +73,14 @@ impl Link {
         self.acquire().await.map(drop)
     }
 
+    /// The coordinator that is connected, and the round trip to it.
+    pub(crate) fn peer(&self) -> Option<(String, Duration)> {
+        match &*self.shared.state.borrow() {
+            State::Up(live) if live.is_usable() => Some((live.coordinator().to_string(), live.round_trip())),
+            _ => None,
+        }
+    }
+
     /// Shows and trusts other certificates from now on: new requests go over a new connection.
     pub(crate) fn set_identity(&self, identity: quinn::ClientConfig) {
         self.shared.dialer.identity().send_replace(identity);

@@ -76,6 +76,11 @@ impl Live {
         &self.coordinator
     }
 
+    /// The present estimate of the round trip.
+    pub(super) fn round_trip(&self) -> std::time::Duration {
+        self.quic.rtt()
+    }
+
     /// Whether new requests may go over it.
     pub(super) fn is_usable(&self) -> bool {
         !self.retired.load(Ordering::Relaxed) && self.quic.close_reason().is_none()

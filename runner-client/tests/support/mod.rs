@@ -34,6 +34,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 #[derive(Debug, Clone)]
 pub(crate) struct Received {
     pub(crate) path: String,
+    pub(crate) query: Option<String>,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
     pub(crate) at: Instant,
@@ -84,6 +85,8 @@ pub(crate) struct Board {
     batches: Mutex<Vec<Received>>,
     count: watch::Sender<usize>,
     pub(crate) mints: AtomicU32,
+    /// `None`: the coordinator is too old to have one.
+    pub(crate) policy: Mutex<Option<String>>,
 }
 
 impl Board {
@@ -95,6 +98,7 @@ impl Board {
             batches: Mutex::default(),
             count: watch::channel(0).0,
             mints: AtomicU32::new(0),
+            policy: Mutex::new(None),
         })
     }
 
@@ -112,6 +116,11 @@ impl Board {
         let mut count = self.count.subscribe();
         timeout(PATIENCE, count.wait_for(|count| *count >= batches)).await.expect("no such batch came").unwrap();
         self.batches()
+    }
+
+    /// The queries of batches that have one.
+    pub(crate) fn queries(&self) -> Vec<String> {
+        self.batches().into_iter().filter_map(|batch| batch.query).collect()
     }
 
     fn decide(&self, path: &str) -> Reply {
@@ -288,6 +297,9 @@ async fn handle(resolver: RequestResolver, board: Arc<Board>) {
     let Ok((request, mut stream)) = resolver.resolve_request().await else { return };
     let (head, ()) = request.into_parts();
     let path = head.uri.path().to_owned();
+    if path == Route::Policy.path() {
+        return tell_policy(stream, &board).await;
+    }
     let is_mint = path == Route::MintToken.path();
     let reply = if is_mint { Reply::unmarked(200) } else { board.decide(&path) };
     let mut body = BytesMut::new();
@@ -306,7 +318,8 @@ async fn handle(resolver: RequestResolver, board: Arc<Board>) {
         response = response.header(*name, value);
     }
     if !is_mint {
-        board.add(Received { path, headers: head.headers, body: body.freeze(), at: Instant::now() });
+        let query = head.uri.query().map(str::to_owned);
+        board.add(Received { path, query, headers: head.headers, body: body.freeze(), at: Instant::now() });
     }
     if reply.hang {
         std::future::pending::<()>().await;
@@ -323,6 +336,16 @@ async fn handle(resolver: RequestResolver, board: Arc<Board>) {
         let _ = stream.send_data(board.mint().into()).await;
     }
     let _ = stream.finish().await;
+}
+
+async fn tell_policy(mut stream: telemetry_h3::server::RequestStream, board: &Board) {
+    let policy = board.policy.lock().unwrap().clone();
+    let status = if policy.is_some() { 200 } else { 404 };
+    let response = Response::builder().status(status).body(()).unwrap();
+    if stream.send_response(response).await.is_ok() {
+        let _ = stream.send_data(policy.unwrap_or_default().into()).await;
+        let _ = stream.finish().await;
+    }
 }
 
 /// The batches of one signal.

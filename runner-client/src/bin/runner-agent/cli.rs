@@ -1,0 +1,156 @@
+//! The command line: what can be asked for, and with which exit code it ends.
+
+use std::io::IsTerminal as _;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use telemetry_runner_client::Signal;
+use tracing_subscriber::EnvFilter;
+
+use crate::exit::{self, Failure, Outcome};
+use crate::{ask, config, run, send};
+
+/// Takes telemetry of programs on this machine and delivers it to the coordinator, through outages and restarts.
+#[derive(Debug, Parser)]
+#[command(version, after_help = "Exit codes: 0 success, 64 wrong usage, 78 wrong configuration, 1 anything else.")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Take and deliver until SIGTERM or SIGINT; then deliver what can be, and leave the rest in the spool.
+    #[command(after_help = "Example:\n  runner-agent run --config /etc/runner-agent/agent.toml")]
+    Run(Options),
+    /// Check settings and files, and whether the coordinator accepts this runner.
+    Check {
+        #[command(flatten)]
+        options: Options,
+        /// Look at settings and files only.
+        #[arg(long)]
+        offline: bool,
+    },
+    /// Deliver a file, or standard input, once. Succeeds only if all of it was delivered.
+    #[command(after_help = "Example:\n  runner-agent send logs app.jsonl --config /etc/runner-agent/agent.toml")]
+    Send {
+        /// What it holds: Prometheus text, or JSON lines.
+        kind: Kind,
+        /// The file, `-` for standard input.
+        file: PathBuf,
+        #[command(flatten)]
+        options: Options,
+        /// How long delivery may take, in seconds.
+        #[arg(long, default_value_t = 60, value_name = "SECONDS")]
+        within: u64,
+    },
+    /// Ask a running agent how it is.
+    Status {
+        #[command(flatten)]
+        options: Options,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Kind {
+    /// Prometheus text.
+    Metrics,
+    /// JSON lines.
+    Logs,
+}
+
+/// Settings. What is given here goes before what the file says; without a file these suffice.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct Options {
+    /// The configuration, TOML.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// A coordinator, HOST or HOST:PORT. Repeatable; the first that answers is used.
+    #[arg(long = "coordinator", value_name = "ADDRESS")]
+    pub(crate) coordinators: Vec<String>,
+    /// The runner's certificate chain, PEM.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) certificate: Option<PathBuf>,
+    /// Its private key, PEM.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) key: Option<PathBuf>,
+    /// The cluster's CA, PEM.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) ca: Option<PathBuf>,
+    /// A file with the workload token. Without it the coordinator is asked for tokens.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
+    /// The folder of the spool.
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) spool: Option<PathBuf>,
+    /// The most that the spool takes on disk, in bytes.
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) spool_max_bytes: Option<u64>,
+    /// Where to listen. Loopback, unless the file allows others.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub(crate) listen: Option<SocketAddr>,
+    /// A Unix socket to listen at too.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) socket: Option<PathBuf>,
+}
+
+pub(crate) fn run() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            let _ = error.print();
+            return if error.use_stderr() { exit::USAGE.into() } else { ExitCode::SUCCESS };
+        }
+    };
+    match act(cli.command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("runner-agent: {failure}");
+            failure.exit_code()
+        }
+    }
+}
+
+fn act(command: Command) -> Outcome {
+    let (default_level, options) = match &command {
+        Command::Run(options) => ("info", options),
+        Command::Check { options, .. } | Command::Send { options, .. } | Command::Status { options, .. } => {
+            ("error", options)
+        }
+    };
+    start_log(default_level);
+    if let Command::Status { options, json } = &command {
+        let listen = config::load_listen(options)?;
+        return runtime()?.block_on(ask::status(&listen, *json));
+    }
+    let settings = config::load(options)?;
+    let runtime = runtime()?;
+    match command {
+        Command::Run(_) => runtime.block_on(run::run(settings)),
+        Command::Check { offline, .. } => runtime.block_on(run::check(settings, offline)),
+        Command::Send { kind, file, within, .. } => {
+            let signal = match kind {
+                Kind::Metrics => Signal::Metrics,
+                Kind::Logs => Signal::Logs,
+            };
+            runtime.block_on(send::send(settings, signal, &file, within))
+        }
+        Command::Status { .. } => Ok(()),
+    }
+}
+
+fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
+    tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(Failure::other)
+}
+
+/// Text for a terminal, JSON for everything else. `RUST_LOG` chooses what is logged.
+fn start_log(default_level: &str) {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default_level));
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    if std::io::stderr().is_terminal() { log.init() } else { log.json().flatten_event(true).init() }
+}

@@ -1,0 +1,325 @@
+//! The configuration: a TOML file whose every key is documented here, flags that go before it, and validation that names
+//! every fault at once.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use telemetry_certs::{Credentials, Roots};
+use telemetry_runner_client::spool::{PerSignal, SpoolConfig, SyncPolicy, WhenFull};
+use toml::{Table, Value};
+
+use crate::cli::Options;
+
+/// `[identity]`: who this runner is. All are required.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+struct IdentitySection {
+    /// The runner's certificate chain, PEM. Read again when it changes, as are the other two.
+    certificate: Option<PathBuf>,
+    /// Its private key, PEM.
+    key: Option<PathBuf>,
+    /// The cluster's CA, PEM.
+    ca: Option<PathBuf>,
+}
+
+/// `[token]`
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+struct TokenSection {
+    /// A file with the workload token, that someone else keeps fresh. Without it the coordinator is asked for tokens.
+    file: Option<PathBuf>,
+}
+
+/// `[spool]`: where batches wait on disk. Without a folder they wait in memory, and end with the agent.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(default)]
+struct SpoolSection {
+    /// The folder; it is created if it is missing, and belongs to one agent.
+    folder: Option<PathBuf>,
+    /// The most that it takes on disk, in bytes. Default 1 GiB.
+    max_bytes: u64,
+    /// How long a batch waits at most. Default 168.
+    max_age_hours: u64,
+    /// `drop-oldest`, or `refuse`: answer 429 when the spool is full. Default `drop-oldest`.
+    when_full: Full,
+    /// Batches are forced to the disk after as many. Default 32; 1 makes every answer wait for the disk.
+    sync_every_records: u64,
+    /// And after as long. Default 1000. Together they are the window of what a power loss may take.
+    sync_every_ms: u64,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Full {
+    DropOldest,
+    Refuse,
+}
+
+impl Default for SpoolSection {
+    fn default() -> Self {
+        Self {
+            folder: None,
+            max_bytes: 1 << 30,
+            max_age_hours: 7 * 24,
+            when_full: Full::DropOldest,
+            sync_every_records: 32,
+            sync_every_ms: 1_000,
+        }
+    }
+}
+
+/// `[listen]`: where programs write, and where `/metrics`, `/healthz` and `/status` are.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(default)]
+pub(crate) struct ListenSection {
+    /// The TCP address. Default `127.0.0.1:9466`.
+    pub(crate) address: SocketAddr,
+    /// Allows an address that other machines can reach. Whoever reaches it writes in this runner's name. Default false.
+    pub(crate) allow_remote: bool,
+    /// A Unix socket beside it. Default none.
+    pub(crate) socket: Option<PathBuf>,
+    /// When a write is answered: `stored` in the spool, or in `memory`. Default `stored`.
+    pub(crate) answer: Answer,
+    /// How long delivery may go on after SIGTERM before the rest stays in the spool. Default 5.
+    pub(crate) drain_seconds: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Answer {
+    Stored,
+    Memory,
+}
+
+impl Default for ListenSection {
+    fn default() -> Self {
+        Self {
+            address: SocketAddr::from(([127, 0, 0, 1], 9466)),
+            allow_remote: false,
+            socket: None,
+            answer: Answer::Stored,
+            drain_seconds: 5,
+        }
+    }
+}
+
+/// What holds once everything is checked.
+#[derive(Debug, Clone)]
+pub(crate) struct Settings {
+    pub(crate) coordinators: Vec<String>,
+    pub(crate) identity: IdentityFiles,
+    pub(crate) credentials: Credentials,
+    pub(crate) roots: Roots,
+    pub(crate) token_file: Option<PathBuf>,
+    pub(crate) spool: Option<SpoolConfig>,
+    pub(crate) listen: ListenSection,
+}
+
+/// Where certificate, key and CA are.
+#[derive(Debug, Clone)]
+pub(crate) struct IdentityFiles {
+    pub(crate) certificate: PathBuf,
+    pub(crate) key: PathBuf,
+    pub(crate) ca: PathBuf,
+}
+
+impl IdentityFiles {
+    /// Reads them.
+    pub(crate) fn load(&self) -> Result<(Credentials, Roots), telemetry_certs::LoadError> {
+        Ok((Credentials::from_files(&self.certificate, &self.key)?, Roots::from_file(&self.ca)?))
+    }
+
+    pub(crate) fn all(&self) -> Vec<PathBuf> {
+        vec![self.certificate.clone(), self.key.clone(), self.ca.clone()]
+    }
+}
+
+/// Every fault of a configuration: where it is, and what to do.
+#[derive(Debug, Default)]
+pub(crate) struct ConfigFaults(Vec<String>);
+
+impl ConfigFaults {
+    fn push(&mut self, at: impl fmt::Display, problem: impl fmt::Display) {
+        self.0.push(format!("{at}: {problem}"));
+    }
+
+    fn require<T>(&mut self, value: Option<T>, key: &str, flag: &str) -> Option<T> {
+        if value.is_none() {
+            self.push(key, format_args!("is missing; set it in the file, or give {flag}"));
+        }
+        value
+    }
+}
+
+impl fmt::Display for ConfigFaults {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let n = self.0.len();
+        write!(f, "the configuration has {n} fault{}:", if n == 1 { "" } else { "s" })?;
+        self.0.iter().try_for_each(|fault| write!(f, "\n  - {fault}"))
+    }
+}
+
+impl std::error::Error for ConfigFaults {}
+
+/// Sections of the file, as they are.
+struct File {
+    coordinators: Vec<String>,
+    identity: IdentitySection,
+    token: TokenSection,
+    spool: SpoolSection,
+    listen: ListenSection,
+}
+
+/// Reads file, flags and certificates.
+pub(crate) fn load(options: &Options) -> Result<Settings, ConfigFaults> {
+    let mut faults = ConfigFaults::default();
+    let file = read(options, &mut faults);
+    check_listen(&file.listen, &mut faults);
+    if file.coordinators.is_empty() {
+        faults.push("coordinators", "is empty; set it in the file, or give --coordinator");
+    }
+    let spool = spool(&file.spool, &mut faults);
+    let certificate = faults.require(file.identity.certificate, "identity.certificate", "--certificate");
+    let key = faults.require(file.identity.key, "identity.key", "--key");
+    let ca = faults.require(file.identity.ca, "identity.ca", "--ca");
+    let credentials = certificate.as_ref().zip(key.as_ref()).and_then(|(certificate, key)| {
+        Credentials::from_files(certificate, key).map_err(|error| faults.push("[identity]", error)).ok()
+    });
+    let roots = ca.as_ref().and_then(|ca| Roots::from_file(ca).map_err(|error| faults.push("identity.ca", error)).ok());
+    let settings = (|| {
+        Some(Settings {
+            coordinators: file.coordinators,
+            identity: IdentityFiles { certificate: certificate?, key: key?, ca: ca? },
+            credentials: credentials?,
+            roots: roots?,
+            token_file: file.token.file,
+            spool,
+            listen: file.listen,
+        })
+    })();
+    match settings {
+        Some(settings) if faults.0.is_empty() => Ok(settings),
+        _ => Err(faults),
+    }
+}
+
+/// Reads where a running agent listens; nothing else is looked at.
+pub(crate) fn load_listen(options: &Options) -> Result<ListenSection, ConfigFaults> {
+    let mut faults = ConfigFaults::default();
+    let file = read(options, &mut faults);
+    if faults.0.is_empty() { Ok(file.listen) } else { Err(faults) }
+}
+
+fn read(options: &Options, faults: &mut ConfigFaults) -> File {
+    let mut table = options.config.as_deref().map(|path| table(path, faults)).unwrap_or_default();
+    let folder = options.config.as_deref().and_then(Path::parent).unwrap_or(Path::new("")).to_owned();
+    let coordinators = match table.remove("coordinators").map(Value::try_into) {
+        None => Vec::new(),
+        Some(Ok(list)) => list,
+        Some(Err(_)) => {
+            faults.push("coordinators", "is no list of texts; write it as [\"HOST:PORT\"], before every [section]");
+            Vec::new()
+        }
+    };
+    let mut file = File {
+        coordinators,
+        identity: section(&mut table, "identity", faults),
+        token: section(&mut table, "token", faults),
+        spool: section(&mut table, "spool", faults),
+        listen: section(&mut table, "listen", faults),
+    };
+    table.keys().for_each(|key| faults.push(key, "unknown key; remove it, or mind its spelling"));
+    let paths = [
+        &mut file.identity.certificate,
+        &mut file.identity.key,
+        &mut file.identity.ca,
+        &mut file.token.file,
+        &mut file.spool.folder,
+        &mut file.listen.socket,
+    ];
+    for path in paths.into_iter().flatten() {
+        *path = folder.join(&path);
+    }
+    override_with(&mut file, options);
+    file
+}
+
+fn table(path: &Path, faults: &mut ConfigFaults) -> Table {
+    let text = std::fs::read_to_string(path).map_err(|error| faults.push(path.display(), error)).unwrap_or_default();
+    toml::from_str(&text).map_err(|error| faults.push(path.display(), error.to_string().trim_end())).unwrap_or_default()
+}
+
+fn section<T: DeserializeOwned + Default>(table: &mut Table, name: &str, faults: &mut ConfigFaults) -> T {
+    let Some(value) = table.remove(name) else { return T::default() };
+    let mut unknown = Vec::new();
+    let read = serde_ignored::deserialize(value, |path| unknown.push(path.to_string()));
+    for key in unknown {
+        faults.push(format_args!("{name}.{key}"), "unknown key; remove it, or mind its spelling");
+    }
+    read.map_err(|error: toml::de::Error| faults.push(format_args!("[{name}]"), error.to_string().trim_end()))
+        .unwrap_or_default()
+}
+
+fn override_with(file: &mut File, options: &Options) {
+    fn put<T: Clone>(slot: &mut Option<T>, value: &Option<T>) {
+        if value.is_some() {
+            slot.clone_from(value);
+        }
+    }
+    if !options.coordinators.is_empty() {
+        file.coordinators.clone_from(&options.coordinators);
+    }
+    put(&mut file.identity.certificate, &options.certificate);
+    put(&mut file.identity.key, &options.key);
+    put(&mut file.identity.ca, &options.ca);
+    put(&mut file.token.file, &options.token_file);
+    put(&mut file.spool.folder, &options.spool);
+    put(&mut file.listen.socket, &options.socket);
+    file.spool.max_bytes = options.spool_max_bytes.unwrap_or(file.spool.max_bytes);
+    file.listen.address = options.listen.unwrap_or(file.listen.address);
+}
+
+fn check_listen(listen: &ListenSection, faults: &mut ConfigFaults) {
+    if !listen.allow_remote && !listen.address.ip().is_loopback() {
+        faults.push(
+            "listen.address",
+            format_args!(
+                "{} can be reached by other machines; choose a loopback address, or set allow_remote = true",
+                listen.address
+            ),
+        );
+    }
+}
+
+fn spool(section: &SpoolSection, faults: &mut ConfigFaults) -> Option<SpoolConfig> {
+    let folder = section.folder.as_ref()?;
+    if section.max_bytes < 1 << 20 {
+        faults.push("spool.max_bytes", "must be at least 1 MiB");
+    }
+    if section.max_age_hours == 0 || section.max_age_hours > 24 * 365 {
+        faults.push("spool.max_age_hours", "must be 1 to 8760");
+    }
+    if section.sync_every_records == 0 {
+        faults.push("spool.sync_every_records", "must be at least 1");
+    }
+    let when_full = match section.when_full {
+        Full::DropOldest => WhenFull::DropOldest,
+        Full::Refuse => WhenFull::Refuse,
+    };
+    let defaults = SpoolConfig::new(folder);
+    Some(SpoolConfig {
+        max_bytes: section.max_bytes,
+        segment_bytes: defaults.segment_bytes.min(section.max_bytes / 16),
+        max_age: Duration::from_secs(section.max_age_hours.saturating_mul(3_600)),
+        sync: SyncPolicy {
+            every_records: section.sync_every_records,
+            every: Duration::from_millis(section.sync_every_ms),
+        },
+        when_full: PerSignal { metrics: when_full, logs: when_full },
+        ..defaults
+    })
+}

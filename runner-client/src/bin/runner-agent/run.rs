@@ -1,0 +1,136 @@
+//! `runner-agent run` and `runner-agent check`.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use telemetry_runner_client::{Client, ClientBuilder, FileIssuer, LateTokenSource, TokenSource};
+use tokio::net::{TcpListener, UnixListener};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::config::{IdentityFiles, Settings};
+use crate::exit::{Failure, Outcome};
+use crate::files::FileWatch;
+use crate::server::Service;
+use crate::status::Observer;
+
+/// Takes and delivers until it is told to stop.
+pub(crate) async fn run(settings: Settings) -> Outcome {
+    // The handlers stand before anyone can connect, so that no signal is missed.
+    let mut terminate = signal(SignalKind::terminate()).map_err(Failure::other)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(Failure::other)?;
+    // Bound before the spool is opened: a second agent ends here.
+    let tcp = TcpListener::bind(settings.listen.address)
+        .await
+        .map_err(|error| Failure::Other(format!("can't listen on TCP {}: {error}", settings.listen.address)))?;
+    let unix = settings.listen.socket.as_deref().map(bind_unix).transpose()?;
+    let (client, tokens) = start(&settings, |builder| match settings.spool.clone() {
+        Some(spool) => builder.spool(spool),
+        None => builder,
+    })?;
+    let observer = Observer::new(tokens, &settings.credentials);
+    // Asked from now on.
+    drop(client.policy());
+    tell_start(&settings, &client, &tcp);
+    let service = Service::new(client.clone(), settings.listen.answer, observer.clone());
+    let mut tasks = tokio::task::JoinSet::new();
+    tasks.spawn(Arc::clone(&service).serve_tcp(tcp));
+    if let Some(unix) = unix {
+        tasks.spawn(service.serve_unix(unix));
+    }
+    tasks.spawn(follow_identity(settings.identity.clone(), client.clone(), observer));
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    tracing::info!("agent draining");
+    let report = client.close(Duration::from_secs(settings.listen.drain_seconds)).await;
+    tasks.shutdown().await;
+    if let Some(socket) = &settings.listen.socket {
+        let _ = std::fs::remove_file(socket);
+    }
+    tracing::info!(
+        delivered = report.delivered,
+        dropped = report.dropped,
+        lost = report.lost,
+        spooled = report.spooled,
+        "agent stopped"
+    );
+    Ok(())
+}
+
+/// Says whether settings and files are good, and whether the coordinator accepts this runner.
+pub(crate) async fn check(settings: Settings, offline: bool) -> Outcome {
+    println!("settings and certificates are good");
+    if offline {
+        return Ok(());
+    }
+    let (client, tokens) = start(&settings, |builder| builder)?;
+    let checked = async {
+        client.connected().await.map_err(|error| Failure::Other(format!("no connection: {error}")))?;
+        let (coordinator, round_trip) = client.peer().unwrap_or_default();
+        println!("connected to {coordinator}, round trip {:.1} ms", round_trip.as_secs_f64() * 1e3);
+        tokens.token().await.map_err(|error| Failure::Other(format!("no token: {error}")))?;
+        println!("there is a token");
+        Ok(())
+    };
+    let outcome = checked.await;
+    client.close(Duration::ZERO).await;
+    outcome
+}
+
+/// A client by the settings, and where its tokens come from.
+pub(crate) fn start(
+    settings: &Settings,
+    further: impl FnOnce(ClientBuilder) -> ClientBuilder,
+) -> Result<(Client, Arc<dyn TokenSource>), Failure> {
+    let tokens = LateTokenSource::new();
+    let mut builder = Client::builder()
+        .identity(settings.credentials.clone(), settings.roots.clone())
+        .token_source(Arc::new(tokens.clone()));
+    for coordinator in &settings.coordinators {
+        builder = builder.coordinator(coordinator);
+    }
+    let client = further(builder).build().map_err(Failure::other)?;
+    match &settings.token_file {
+        Some(file) => tokens.arm(Arc::new(FileIssuer::new(file))),
+        None => tokens.arm(client.issuer()),
+    }
+    Ok((client, Arc::new(tokens)))
+}
+
+fn tell_start(settings: &Settings, client: &Client, tcp: &TcpListener) {
+    let address = tcp.local_addr().map(|address| address.to_string()).unwrap_or_default();
+    let socket = settings.listen.socket.as_ref().map(|socket| socket.display().to_string());
+    let recovered =
+        client.recovery().map(|recovery| recovery.waiting.values().map(|waiting| waiting.items).sum::<u64>());
+    tracing::info!(version = env!("CARGO_PKG_VERSION"), address, socket, recovered, "agent started");
+}
+
+/// A socket file that nobody listens at any more is left from an earlier run.
+fn bind_unix(path: &Path) -> Result<UnixListener, Failure> {
+    use std::os::unix::fs::FileTypeExt as _;
+    let is_socket = std::fs::symlink_metadata(path).is_ok_and(|metadata| metadata.file_type().is_socket());
+    if is_socket && std::os::unix::net::UnixStream::connect(path).is_err() {
+        let _ = std::fs::remove_file(path);
+    }
+    UnixListener::bind(path).map_err(|error| Failure::Other(format!("can't listen at {}: {error}", path.display())))
+}
+
+/// Shows other certificates when the files change.
+async fn follow_identity(files: IdentityFiles, client: Client, observer: Observer) {
+    let mut watch = FileWatch::new(files.all());
+    loop {
+        watch.changed().await;
+        let loaded = files.load().map_err(|error| error.to_string());
+        let set = loaded.and_then(|(credentials, roots)| {
+            client.set_identity(&credentials, &roots).map_err(|error| error.to_string())?;
+            observer.note_credentials(&credentials);
+            Ok(())
+        });
+        match set {
+            Ok(()) => tracing::info!("certificates reloaded"),
+            Err(fault) => tracing::error!(%fault, "the certificates were not reloaded; those before stay in force"),
+        }
+    }
+}

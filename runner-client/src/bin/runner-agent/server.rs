@@ -1,0 +1,211 @@
+//! The listener for programs on this machine: HTTP/1.1 on loopback and on a Unix socket.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, ORIGIN, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS};
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
+use hyper::body::{Body as _, Incoming};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use prometheus_client::registry::Registry;
+use telemetry_runner_client::{Client, NotTaken, Signal};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, UnixListener};
+use tokio::sync::Semaphore;
+
+use crate::config::Answer;
+use crate::intake::{Head, MAX_BYTES};
+use crate::status::Observer;
+
+/// Connections at a time.
+const MAX_CONNECTIONS: usize = 256;
+/// Memory of bodies that are being received, in KiB.
+const BODIES_KIB: u32 = 128 * 1024;
+/// How long the head of a request may take.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a body may take.
+const BODY_TIMEOUT: Duration = Duration::from_secs(30);
+/// What a sender that is told to come back later waits, in seconds.
+const COME_BACK: u32 = 5;
+
+/// What requests are answered from.
+pub(crate) struct Service {
+    client: Client,
+    answer: Answer,
+    observer: Observer,
+    registry: Registry,
+    places: Arc<Semaphore>,
+    bodies: Semaphore,
+}
+
+impl Service {
+    pub(crate) fn new(client: Client, answer: Answer, observer: Observer) -> Arc<Self> {
+        let mut registry = Registry::default();
+        client.register_metrics(&mut registry);
+        let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+        Arc::new(Self { client, answer, observer, registry, places, bodies: Semaphore::new(BODIES_KIB as usize) })
+    }
+
+    /// Serves TCP for ever.
+    pub(crate) async fn serve_tcp(self: Arc<Self>, listener: TcpListener) {
+        loop {
+            let accepted = listener.accept().await.map(|(stream, _)| stream);
+            Arc::clone(&self).begin(accepted).await;
+        }
+    }
+
+    /// Serves a Unix socket for ever.
+    pub(crate) async fn serve_unix(self: Arc<Self>, listener: UnixListener) {
+        loop {
+            let accepted = listener.accept().await.map(|(stream, _)| stream);
+            Arc::clone(&self).begin(accepted).await;
+        }
+    }
+
+    async fn begin<S>(self: Arc<Self>, accepted: std::io::Result<S>)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let Ok(stream) = accepted else {
+            // Most likely there are no descriptors left: to ask at once would spin.
+            return tokio::time::sleep(Duration::from_millis(100)).await;
+        };
+        let Ok(place) = Arc::clone(&self.places).acquire_owned().await else { return };
+        tokio::spawn(async move {
+            let service = service_fn(move |request| {
+                let this = Arc::clone(&self);
+                async move { Ok::<_, Infallible>(this.respond(request).await) }
+            });
+            let mut connection = http1::Builder::new();
+            connection.timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT);
+            let _ = connection.serve_connection(TokioIo::new(stream), service).await;
+            drop(place);
+        });
+    }
+
+    async fn respond(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
+        // A web page in a browser of this machine could write in the runner's name. It can't do without this header.
+        if request.headers().contains_key(ORIGIN) {
+            return text(StatusCode::FORBIDDEN, "no requests of web pages");
+        }
+        let path = request.uri().path();
+        let signal = match path {
+            "/api/v1/import/prometheus" => Signal::Metrics,
+            "/insert/jsonline" => Signal::Logs,
+            "/insert/opentelemetry/v1/traces" | "/v1/traces" => Signal::Traces,
+            "/api/v1/write" => {
+                return text(
+                    StatusCode::UNSUPPORTED_MEDIA_TYPE,
+                    "remote write is not taken; write Prometheus text to /api/v1/import/prometheus",
+                );
+            }
+            "/metrics" | "/healthz" | "/status" => return self.show(request.method(), path).await,
+            _ => return text(StatusCode::NOT_FOUND, "nothing is here; see /status and the agent's documentation"),
+        };
+        if request.method() != Method::POST {
+            return only("POST");
+        }
+        self.take(signal, request).await.unwrap_or_else(|(status, why)| text(status, why))
+    }
+
+    async fn take(
+        &self,
+        signal: Signal,
+        request: Request<Incoming>,
+    ) -> Result<Response<Full<Bytes>>, (StatusCode, &'static str)> {
+        let (parts, body) = request.into_parts();
+        let head = Head::parse(signal, &parts)?;
+        let takes = |policy: &telemetry_runner_client::Policy| policy.takes(Signal::Traces);
+        if signal == Signal::Traces && !self.client.policy().current().is_some_and(|policy| takes(&policy)) {
+            return Err((StatusCode::NOT_FOUND, "the coordinator does not take traces now"));
+        }
+        let expected = body.size_hint().upper().unwrap_or(MAX_BYTES as u64);
+        let kib = u32::try_from(expected / 1024 + 1).unwrap_or(BODIES_KIB);
+        let Ok(_memory) = self.bodies.try_acquire_many(kib) else {
+            return Err((StatusCode::TOO_MANY_REQUESTS, "too many bodies are on their way; come back later"));
+        };
+        let collected = tokio::time::timeout(BODY_TIMEOUT, Limited::new(body, MAX_BYTES).collect());
+        let body = match collected.await {
+            Ok(Ok(body)) => body.to_bytes(),
+            Ok(Err(error)) if error.is::<LengthLimitError>() => {
+                return Err((StatusCode::PAYLOAD_TOO_LARGE, "a body has at most 32 MiB, decoded or not"));
+            }
+            Ok(Err(_)) => return Err((StatusCode::BAD_REQUEST, "the body ended early")),
+            Err(_) => return Err((StatusCode::REQUEST_TIMEOUT, "the body came too slowly")),
+        };
+        let Some(batch) = head.batch(body)? else { return Ok(taken(signal)) };
+        let submitted = match self.answer {
+            Answer::Stored => self.client.submit(batch).await,
+            Answer::Memory => self.client.submit_unconfirmed(batch).await,
+        };
+        match submitted {
+            Ok(()) => Ok(taken(signal)),
+            Err(NotTaken::Closed) => Err((StatusCode::SERVICE_UNAVAILABLE, "the agent is stopping")),
+            Err(NotTaken::Oversize) => {
+                Err((StatusCode::PAYLOAD_TOO_LARGE, "the batch is larger than any that is taken"))
+            }
+            Err(_) => Err((StatusCode::TOO_MANY_REQUESTS, "there is no room for the batch now; come back later")),
+        }
+    }
+
+    async fn show(&self, method: &Method, path: &str) -> Response<Full<Bytes>> {
+        if !matches!(*method, Method::GET | Method::HEAD) {
+            return only("GET, HEAD");
+        }
+        match path {
+            "/healthz" => text(StatusCode::OK, "ok"),
+            "/metrics" => {
+                let mut metrics = String::new();
+                match prometheus_client::encoding::text::encode(&mut metrics, &self.registry) {
+                    Ok(()) => respond("application/openmetrics-text; version=1.0.0; charset=utf-8", metrics),
+                    Err(_) => text(StatusCode::INTERNAL_SERVER_ERROR, "the metrics can't be written"),
+                }
+            }
+            _ => match serde_json::to_vec(&self.observer.look(&self.client).await) {
+                Ok(json) => respond("application/json", json),
+                Err(_) => text(StatusCode::INTERNAL_SERVER_ERROR, "the status can't be written"),
+            },
+        }
+    }
+}
+
+/// OTLP wants 200 with an (empty) message; the stores answer 204.
+fn taken(signal: Signal) -> Response<Full<Bytes>> {
+    match signal {
+        Signal::Traces => respond("application/x-protobuf", Bytes::new()),
+        Signal::Metrics | Signal::Logs => {
+            let mut response = Response::new(Full::default());
+            *response.status_mut() = StatusCode::NO_CONTENT;
+            response
+        }
+    }
+}
+
+fn only(methods: &'static str) -> Response<Full<Bytes>> {
+    let mut response = text(StatusCode::METHOD_NOT_ALLOWED, "another method is needed here");
+    response.headers_mut().insert(ALLOW, HeaderValue::from_static(methods));
+    response
+}
+
+fn text(status: StatusCode, what: &'static str) -> Response<Full<Bytes>> {
+    let mut response = respond("text/plain; charset=utf-8", format!("{what}\n"));
+    *response.status_mut() = status;
+    if matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE) {
+        response.headers_mut().insert(RETRY_AFTER, COME_BACK.into());
+    }
+    response
+}
+
+fn respond(content_type: &'static str, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(body.into()));
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response
+}

@@ -1,0 +1,68 @@
+//! How many spans an OTLP export request holds, without decoding it.
+
+/// Counts the spans of an `ExportTraceServiceRequest`: field 1 (`resource_spans`), field 2 (`scope_spans`), field 2
+/// (`spans`). `None`: it is no such message.
+pub(crate) fn count(message: &[u8]) -> Option<u64> {
+    const PATH: [u64; 3] = [1, 2, 2];
+    descend(message, &PATH)
+}
+
+fn descend(mut message: &[u8], path: &[u64]) -> Option<u64> {
+    let Some((wanted, rest)) = path.split_first() else { return Some(1) };
+    let mut found = 0;
+    while !message.is_empty() {
+        let key = varint(&mut message)?;
+        let value = match key & 7 {
+            0 => {
+                varint(&mut message)?;
+                continue;
+            }
+            1 => 8,
+            2 => varint(&mut message)?,
+            5 => 4,
+            _ => return None,
+        };
+        let (value, behind) = message.split_at_checked(usize::try_from(value).ok()?)?;
+        message = behind;
+        if key == (wanted << 3 | 2) {
+            found += descend(value, rest)?;
+        }
+    }
+    Some(found)
+}
+
+fn varint(message: &mut &[u8]) -> Option<u64> {
+    let mut value = 0;
+    for shift in (0..64).step_by(7) {
+        let (byte, behind) = message.split_first()?;
+        *message = behind;
+        value |= u64::from(byte & 0x7f) << shift;
+        if byte & 0x80 == 0 {
+            return Some(value);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+    use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
+    use prost::Message as _;
+
+    use super::count;
+
+    #[test]
+    fn spans_are_counted_and_garbage_is_told() {
+        let spans =
+            |n| ScopeSpans { spans: vec![Span { name: "s".into(), ..Span::default() }; n], ..Default::default() };
+        let resource =
+            |n: &[usize]| ResourceSpans { scope_spans: n.iter().map(|n| spans(*n)).collect(), ..Default::default() };
+        let request = ExportTraceServiceRequest { resource_spans: vec![resource(&[2, 3]), resource(&[1])] };
+        let bytes = request.encode_to_vec();
+        assert_eq!(count(&bytes), Some(6));
+        assert_eq!(count(b""), Some(0));
+        assert_eq!(count(b"{\"resourceSpans\":[]}"), None);
+        assert_eq!(count(&bytes[..bytes.len() - 1]), None);
+    }
+}

@@ -1,0 +1,449 @@
+//! The program `runner-agent`, as other programs meet it.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "test support")]
+
+mod support;
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use support::{Board, Cluster, PATIENCE, Received, of};
+use telemetry_certs::testing::Leaf;
+use telemetry_runner_client::Signal;
+
+const METRICS: &str = "/api/v1/import/prometheus";
+const LOGS: &str = "/insert/jsonline";
+
+/// A folder with the runner's certificates, and settings for agents.
+struct Place {
+    folder: tempfile::TempDir,
+    coordinator: SocketAddr,
+}
+
+impl Place {
+    fn new(cluster: &Cluster, coordinator: SocketAddr) -> Self {
+        let place = Self { folder: tempfile::tempdir().unwrap(), coordinator };
+        place.put_certificates(cluster);
+        place
+    }
+
+    fn put_certificates(&self, cluster: &Cluster) {
+        let issued = Leaf::runner("r7").issued_by(&cluster.authority);
+        for (name, text) in [
+            ("runner.pem", issued.chain_pem.clone()),
+            ("runner-key.pem", issued.key_pem.to_string()),
+            ("ca.pem", cluster.authority.certificate_pem().to_string()),
+        ] {
+            std::fs::write(self.path("next"), text).unwrap();
+            std::fs::rename(self.path("next"), self.path(name)).unwrap();
+        }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Writes a configuration: `further` are sections besides the identity, `listen` what is in `[listen]`.
+    fn config(&self, listen: &str, further: &str) -> PathBuf {
+        let text = format!(
+            "coordinators = [\"{}\"]\n[identity]\ncertificate = \"runner.pem\"\nkey = \"runner-key.pem\"\nca = \"ca.pem\"\n\
+             [listen]\naddress = \"127.0.0.1:0\"\n{listen}\n{further}\n",
+            self.coordinator
+        );
+        std::fs::write(self.path("agent.toml"), text).unwrap();
+        self.path("agent.toml")
+    }
+
+    fn spooling(&self) -> Agent {
+        Agent::start(&self.config("", "[spool]\nfolder = \"spool\""))
+    }
+}
+
+/// A running agent. It is killed when it is dropped.
+struct Agent {
+    process: Child,
+    address: SocketAddr,
+}
+
+impl Agent {
+    fn start(config: &Path) -> Self {
+        let mut process = agent(&["run", "--config", config.to_str().unwrap()]).spawn().unwrap();
+        let mut log = BufReader::new(process.stderr.take().unwrap());
+        let mut line = String::new();
+        let address = loop {
+            line.clear();
+            assert!(log.read_line(&mut line).unwrap() > 0, "the agent ended");
+            let event: serde_json::Value = serde_json::from_str(&line).unwrap_or_else(|_| panic!("{line}"));
+            if event["message"] == "agent started" {
+                break event["address"].as_str().unwrap().parse().unwrap();
+            }
+        };
+        // Whoever does not read a pipe stops its writer in the end.
+        std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
+        Self { process, address }
+    }
+
+    fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(self.address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream
+    }
+
+    /// A POST as curl makes it.
+    fn post(&self, path: &str, headers: &[&str], body: &[u8]) -> (u16, String) {
+        exchange(self.connect(), &request(path, headers, body))
+    }
+
+    fn get(&self, path: &str) -> (u16, String) {
+        exchange(self.connect(), format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").as_bytes())
+    }
+
+    fn status(&self) -> serde_json::Value {
+        let (status, body) = self.get("/status");
+        assert_eq!(status, 200);
+        serde_json::from_str(&body).unwrap()
+    }
+
+    fn kill(mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
+
+    fn terminate(mut self) -> ExitStatus {
+        let pid = self.process.id().to_string();
+        assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+        self.process.wait().unwrap()
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn agent(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_runner-agent"));
+    command.args(arguments).env_remove("RUST_LOG").stdin(Stdio::piped()).stderr(Stdio::piped()).stdout(Stdio::piped());
+    command
+}
+
+fn run(arguments: &[&str], input: &[u8]) -> Output {
+    let mut process = agent(arguments).spawn().unwrap();
+    // A program that ends before it reads is none of our trouble.
+    let _ = process.stdin.take().unwrap().write_all(input);
+    process.wait_with_output().unwrap()
+}
+
+fn request(path: &str, headers: &[&str], body: &[u8]) -> Vec<u8> {
+    let mut head = format!("POST {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n");
+    for header in headers {
+        head.push_str(&format!("{header}\r\n"));
+    }
+    if !headers.iter().any(|header| header.starts_with("Transfer-Encoding") || header.starts_with("Content-Length")) {
+        head.push_str(&format!("Content-Length: {}\r\n", body.len()));
+    }
+    [head.as_bytes(), b"\r\n", body].concat()
+}
+
+fn exchange(mut stream: impl std::io::Read + std::io::Write, request: &[u8]) -> (u16, String) {
+    // What is refused at once may not be read to its end.
+    let _ = stream.write_all(request);
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer);
+    let answer = String::from_utf8(answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no answer: {answer:?}"));
+    (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+}
+
+fn gzip(data: &[u8]) -> Vec<u8> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+    encoder.write_all(data).unwrap();
+    encoder.finish().unwrap()
+}
+
+fn away() -> SocketAddr {
+    UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap()
+}
+
+fn bodies(batches: &[Received]) -> Vec<String> {
+    batches.iter().map(|batch| String::from_utf8(batch.body.to_vec()).unwrap()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn writes_as_tools_make_them_arrive_as_they_are() {
+    let (cluster, board) = (Cluster::new(), Board::taking_all());
+    let server = cluster.start(&board);
+    let place = Place::new(&cluster, server.address);
+    let socket = place.path("agent.sock");
+    let agent = Agent::start(&place.config("socket = \"agent.sock\"", "[spool]\nfolder = \"spool\""));
+    let json = b"{\"log\":\"a\",\"date\":\"2030-01-01T00:00:00Z\"}\n";
+
+    // curl --data-binary with the type set; Vector's prometheus text sink; Fluent Bit's http output; over the socket.
+    assert_eq!(agent.post(METRICS, &["Content-Type: text/plain"], b"up 1\n"), (204, String::new()));
+    assert_eq!(agent.post(METRICS, &["Content-Encoding: gzip"], &gzip(b"up 2\n")).0, 204);
+    let query = format!("{LOGS}?_msg_field=log&_time_field=date");
+    assert_eq!(agent.post(&query, &["Content-Type: application/stream+json"], json).0, 204);
+    let chunked = [format!("{:x}\r\n", json.len()).as_bytes(), json, b"\r\n0\r\n\r\n"].concat();
+    assert_eq!(
+        agent.post(LOGS, &["Transfer-Encoding: chunked", "Content-Type: application/x-ndjson"], &chunked).0,
+        204
+    );
+    let over_socket = exchange(UnixStream::connect(&socket).unwrap(), &request(METRICS, &[], b"up 3\n"));
+    assert_eq!(over_socket.0, 204);
+    let batches = board.saw(5).await;
+    assert_eq!(bodies(&of(&batches, Signal::Metrics)), ["up 1\n", "up 2\n", "up 3\n"]);
+    let logs = of(&batches, Signal::Logs);
+    assert_eq!(bodies(&logs), vec![String::from_utf8(json.to_vec()).unwrap(); 2]);
+    assert_eq!(board.queries(), ["_msg_field=log&_time_field=date"]);
+    for batch in &batches {
+        assert!(batch.headers.contains_key("miren-batch-id") && batch.headers.contains_key("miren-workload-token"));
+    }
+    assert!(agent.terminate().success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_client_of_pythons_standard_library_is_understood() {
+    let (cluster, board) = (Cluster::new(), Board::taking_all());
+    let server = cluster.start(&board);
+    let place = Place::new(&cluster, server.address);
+    let agent = place.spooling();
+    let program = "import sys, urllib.request as r\n\
+                   q = r.Request(sys.argv[1], data=b'up 1\\n', headers={'Content-Type': 'text/plain'})\n\
+                   print(r.urlopen(q).status)";
+    let url = format!("http://{}{METRICS}", agent.address);
+    let Ok(output) = Command::new("python3").args(["-c", program, &url]).output() else {
+        eprintln!("there is no python3 here");
+        return;
+    };
+    assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), "204");
+    assert_eq!(bodies(&board.saw(1).await), ["up 1\n"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_no_store_would_take_is_refused_at_once_and_not_spooled() {
+    let cluster = Cluster::new();
+    let place = Place::new(&cluster, away());
+    let agent = place.spooling();
+    let bomb = gzip(&vec![b'a'; (32 << 20) + 1]);
+    for (path, headers, body, status) in [
+        (METRICS, &["Content-Type: application/x-www-form-urlencoded"][..], &b"up 1\n"[..], 415),
+        (METRICS, &["Content-Type: application/x-protobuf", "Content-Encoding: snappy"], b"x", 415),
+        (METRICS, &["Content-Encoding: zstd"], b"x", 415),
+        (METRICS, &["Content-Encoding: gzip"], b"no gzip", 400),
+        (METRICS, &["Content-Encoding: gzip"], &gzip(b"up 1\n")[..20], 400),
+        (METRICS, &["Content-Encoding: gzip"], &bomb, 413),
+        (METRICS, &["Content-Length: 33554433"], b"", 413),
+        ("/api/v1/import/prometheus?extra_label=a=b", &[], b"up 1\n", 400),
+        ("/insert/jsonline?_msg_field=a,b", &[], b"{}\n", 400),
+        ("/insert/jsonline?_msg_field=a&_msg_field=b", &[], b"{}\n", 400),
+        (LOGS, &["Content-Type: application/x-protobuf"], b"{}\n", 415),
+        (LOGS, &[], b"{\"_msg\":\"a\"}\nno json\n", 400),
+        (LOGS, &[], b"[1]\n", 400),
+        ("/v1/traces", &["Content-Type: application/json"], b"{}", 415),
+        ("/v1/traces", &["Content-Type: application/x-protobuf"], b"", 404),
+        ("/api/v1/write", &[], b"x", 415),
+        ("/api/v1/query", &[], b"x", 404),
+        ("/api/v1/import/prometheus/", &[], b"up 1\n", 404),
+        ("/status", &[], b"x", 405),
+        (METRICS, &["Origin: https://evil.example"], b"up 1\n", 403),
+    ] {
+        let (answered, why) = agent.post(path, headers, body);
+        assert_eq!(answered, status, "{path} {headers:?}: {why}");
+        assert!(!why.trim().is_empty(), "a reason");
+    }
+    assert_eq!(agent.get(METRICS).0, 405);
+    assert_eq!(agent.post(METRICS, &[], b"\n \n").0, 204, "nothing is in it");
+    let status = agent.status();
+    for signal in ["metrics", "logs", "traces"] {
+        assert_eq!(status["signals"][signal]["written"], 0, "{status}");
+    }
+    assert_eq!(status["spool"]["batches"], 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_answered_with_204_survives_kill_9_and_arrives_once_and_in_order() {
+    let (cluster, board, reserved) = (Cluster::new(), Board::taking_all(), away());
+    let place = Place::new(&cluster, reserved);
+    for run in 0..3 {
+        let agent = place.spooling();
+        for number in 0..20 {
+            let body = format!("p{} 1\n", run * 20 + number);
+            assert_eq!(agent.post(METRICS, &[], body.as_bytes()).0, 204);
+        }
+        agent.kill();
+    }
+    let _server = cluster.start_at(reserved, &board, None);
+    let agent = place.spooling();
+    let batches = board.saw(60).await;
+    assert_eq!(bodies(&batches), (0..60).map(|number| format!("p{number} 1\n")).collect::<Vec<_>>());
+    assert!(agent.terminate().success());
+    assert_eq!(board.batches().len(), 60);
+    assert_eq!(place.spooling().status()["signals"]["metrics"]["recovered"], 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sigterm_ends_at_its_deadline_and_leaves_the_rest_in_the_spool() {
+    let cluster = Cluster::new();
+    let place = Place::new(&cluster, away());
+    let config = place.config("drain_seconds = 1", "[spool]\nfolder = \"spool\"");
+    let agent = Agent::start(&config);
+    assert_eq!(agent.post(LOGS, &[], b"{\"_msg\":\"a\"}\n{\"_msg\":\"b\"}\n").0, 204);
+    let began = Instant::now();
+    assert!(agent.terminate().success());
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+    let logs = &place.spooling().status()["signals"]["logs"];
+    assert_eq!((&logs["recovered"], &logs["waiting"]), (&2.into(), &2.into()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_spool_that_refuses_answers_429_and_keeps_what_it_has() {
+    let cluster = Cluster::new();
+    let place = Place::new(&cluster, away());
+    let spool = "[spool]\nfolder = \"spool\"\nmax_bytes = 1048576\nwhen_full = \"refuse\"";
+    let agent = Agent::start(&place.config("", spool));
+    let body = format!("p{{l=\"{}\"}} 1\n", "x".repeat(200_000));
+    let answers: Vec<u16> = (0..8).map(|_| agent.post(METRICS, &[], body.as_bytes()).0).collect();
+    let taken = answers.iter().filter(|status| **status == 204).count();
+    assert!((3..6).contains(&taken) && answers[taken..].iter().all(|status| *status == 429), "{answers:?}");
+    let metrics = &agent.status()["signals"]["metrics"];
+    assert_eq!((&metrics["written"], &metrics["waiting"]), (&taken.into(), &taken.into()), "{metrics}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn spans_are_taken_while_the_coordinator_takes_them() {
+    use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+    use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
+    use prost::Message as _;
+    let (cluster, board) = (Cluster::new(), Board::taking_all());
+    *board.policy.lock().unwrap() = Some(
+        r#"{"signals":["metrics","logs","traces"],"encodings":["identity"],"traces":{"sample_ratio":1.0},
+            "limits":{"max_body_bytes":33554432,"max_decoded_bytes":134217728},"server_time":"2030-01-01T00:00:00Z"}"#
+            .to_owned(),
+    );
+    let server = cluster.start(&board);
+    let place = Place::new(&cluster, server.address);
+    let agent = place.spooling();
+    let spans = ScopeSpans { spans: vec![Span::default(); 3], ..ScopeSpans::default() };
+    let resource_spans = vec![ResourceSpans { scope_spans: vec![spans], ..ResourceSpans::default() }];
+    let body = ExportTraceServiceRequest { resource_spans }.encode_to_vec();
+    let began = Instant::now();
+    let headers = ["Content-Type: application/x-protobuf"];
+    while agent.post("/v1/traces", &headers, &body).0 != 200 {
+        assert!(began.elapsed() < PATIENCE, "the policy did not come");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let batches = board.saw(1).await;
+    assert_eq!((&batches[0].body[..], of(&batches, Signal::Traces).len()), (&body[..], 1));
+    assert_eq!(agent.status()["signals"]["traces"]["written"], 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn status_metrics_and_health_tell_how_the_agent_is() {
+    let (cluster, board) = (Cluster::new(), Board::taking_all());
+    let server = cluster.start(&board);
+    let place = Place::new(&cluster, server.address);
+    let agent = place.spooling();
+    assert_eq!(agent.post(METRICS, &[], b"up 1\n").0, 204);
+    board.saw(1).await;
+    let began = Instant::now();
+    let status = loop {
+        let status = agent.status();
+        if status["signals"]["metrics"]["delivered"] == 1 {
+            break status;
+        }
+        assert!(began.elapsed() < PATIENCE);
+    };
+    assert_eq!(status["coordinator"], server.address.to_string());
+    assert!(status["round_trip_ms"].as_f64().unwrap() > 0.0);
+    assert!(status["token_seconds_left"].as_i64().unwrap() > 3_000);
+    assert!(status["certificate_ends"].is_string() && status["spool"]["bytes"].is_u64(), "{status}");
+    assert_eq!(agent.get("/healthz"), (200, "ok\n".to_owned()));
+    let metrics = agent.get("/metrics").1;
+    assert!(metrics.contains("telemetry_delivered_total{signal=\"metrics\"} 1"), "{metrics}");
+
+    let address = agent.address.to_string();
+    let output = run(&["status", "--listen", &address, "--json"], b"");
+    let told: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(told["signals"], status["signals"]);
+    let output = run(&["status", "--listen", &address], b"");
+    assert!(String::from_utf8_lossy(&output.stdout).contains("delivered 1, waiting 0, lost: none"));
+    drop(agent);
+    assert_eq!(run(&["status", "--listen", &address], b"").status.code(), Some(1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn certificates_are_reloaded_when_their_files_change() {
+    let (cluster, stranger, board) = (Cluster::new(), Cluster::new(), Board::taking_all());
+    let server = cluster.start(&board);
+    let place = Place::new(&stranger, server.address);
+    let agent = place.spooling();
+    assert_eq!(agent.post(METRICS, &[], b"up 1\n").0, 204);
+    place.put_certificates(&cluster);
+    assert_eq!(bodies(&board.saw(1).await), ["up 1\n"]);
+}
+
+#[test]
+fn every_fault_of_a_configuration_is_named_at_once_and_ends_with_78() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("agent.toml");
+    let text = "coordinator = \"c\"\n[identity]\ncertificat = \"x\"\nkey = \"missing.pem\"\n\
+                [listen]\naddress = \"0.0.0.0:1\"\n[spool]\nfolder = \"s\"\nmax_bytes = 5\nwhen_full = \"drop\"\n[speed]\n";
+    std::fs::write(&config, text).unwrap();
+    let output = run(&["run", "--config", config.to_str().unwrap()], b"");
+    assert_eq!(output.status.code(), Some(78));
+    let told = String::from_utf8(output.stderr).unwrap();
+    for fault in [
+        "coordinator: unknown key",
+        "coordinators: is empty",
+        "identity.certificat: unknown key",
+        "identity.certificate: is missing",
+        "identity.ca: is missing",
+        "listen.address: 0.0.0.0:1 can be reached by other machines",
+        "[spool]",
+        "speed: unknown key",
+    ] {
+        assert!(told.contains(fault), "{fault} is not in\n{told}");
+    }
+    assert_eq!(run(&["run", "--nonsense"], b"").status.code(), Some(64));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn flags_alone_suffice_to_check_and_to_send() {
+    let (cluster, board) = (Cluster::new(), Board::taking_all());
+    let server = cluster.start(&board);
+    let place = Place::new(&cluster, server.address);
+    let path = |name: &str| place.path(name).to_str().unwrap().to_owned();
+    let coordinator = server.address.to_string();
+    let flags = |coordinator: &str| {
+        [
+            "--coordinator",
+            coordinator,
+            "--certificate",
+            &path("runner.pem"),
+            "--key",
+            &path("runner-key.pem"),
+            "--ca",
+            &path("ca.pem"),
+        ]
+        .map(str::to_owned)
+    };
+    let with = |command: &[&str], coordinator: &str, input: &[u8]| {
+        let arguments: Vec<String> = command.iter().map(|word| (*word).to_owned()).chain(flags(coordinator)).collect();
+        run(&arguments.iter().map(String::as_str).collect::<Vec<_>>(), input)
+    };
+    let output = with(&["check"], &coordinator, b"");
+    assert!(output.status.success(), "{output:?}");
+    let lines: String = (0..100_000).map(|number| format!("p{number} 1\n")).collect();
+    let output = with(&["send", "metrics", "-"], &coordinator, lines.as_bytes());
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), "100000 of 100000 delivered");
+    assert!(bodies(&board.batches()).concat() == lines, "every line, in order");
+    let output = with(&["send", "logs", "-", "--within", "1"], &away().to_string(), b"{\"_msg\":\"a\"}\n");
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+}
