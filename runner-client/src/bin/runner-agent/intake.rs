@@ -24,7 +24,8 @@ pub(crate) struct Head {
 }
 
 /// The largest body, as received and as decoded: one batch.
-pub(crate) const MAX_BYTES: usize = MAX_BODY_BYTES as usize;
+pub(crate) const MAX_BYTES: usize = 32 * 1024 * 1024;
+const _: () = assert!(MAX_BYTES as u64 == MAX_BODY_BYTES);
 
 const TOO_LARGE: Refusal = (StatusCode::PAYLOAD_TOO_LARGE, "a body has at most 32 MiB, decoded or not");
 
