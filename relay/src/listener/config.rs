@@ -1,15 +1,15 @@
 //! Where and how to listen.
 
-use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
+use std::{fmt, io};
 
 use telemetry_h3::GuardLimits;
 use telemetry_h3::transport::TransportLimits;
 use telemetry_h3::udp::WANTED_BUFFER_BYTES;
 
 /// Where and how to listen. The defaults are for peers that nobody trusts.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Clone, PartialEq)]
 pub struct ListenerConfig {
     /// The UDP address.
     pub address: SocketAddr,
@@ -35,8 +35,8 @@ pub struct ListenerConfig {
     pub transport: TransportLimits,
     /// What one HTTP/3 connection may use.
     pub guard: GuardLimits,
-    /// The key of stateless resets (RFC 9000 section 10.3). Persisted, it lets clients notice a restart at once; without
-    /// one they wait for their own idle timeout.
+    /// The key of stateless resets (RFC 9000 section 10.3). Secret: with it, anyone can end any connection. Persisted, it
+    /// lets clients notice a restart at once; without one they wait for their own idle timeout.
     pub reset_key: Option<[u8; 64]>,
 }
 
@@ -59,6 +59,27 @@ impl ListenerConfig {
             guard: GuardLimits::default(),
             reset_key: None,
         }
+    }
+}
+
+/// Without the secret.
+impl fmt::Debug for ListenerConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ListenerConfig")
+            .field("address", &self.address)
+            .field("max_connections", &self.max_connections)
+            .field("max_connections_per_runner", &self.max_connections_per_runner)
+            .field("max_handshakes", &self.max_handshakes)
+            .field("max_handshakes_per_network", &self.max_handshakes_per_network)
+            .field("retry_handshakes", &self.retry_handshakes)
+            .field("handshake_timeout", &self.handshake_timeout)
+            .field("header_timeout", &self.header_timeout)
+            .field("write_timeout", &self.write_timeout)
+            .field("udp_buffer_bytes", &self.udp_buffer_bytes)
+            .field("transport", &self.transport)
+            .field("guard", &self.guard)
+            .field("has_reset_key", &self.reset_key.is_some())
+            .finish_non_exhaustive()
     }
 }
 
@@ -88,4 +109,17 @@ pub enum ListenError {
     /// The TLS configuration does not offer HTTP/3.
     #[error("the TLS configuration does not offer HTTP/3: add h3 to its ALPN protocols")]
     Alpn,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reset_key_is_not_shown() {
+        let mut config = ListenerConfig::new(([127, 0, 0, 1], 0).into());
+        config.reset_key = Some([0xa5; 64]);
+        let shown = format!("{config:?}");
+        assert!(shown.contains("has_reset_key: true") && !shown.contains("165"), "{shown}");
+    }
 }
