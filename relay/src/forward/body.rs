@@ -1,4 +1,4 @@
-//! A whole body as hyper takes it: the pieces as they arrived, none of them copied.
+//! A whole body as hyper takes it: block by block, none of them copied.
 
 use std::convert::Infallible;
 use std::pin::Pin;

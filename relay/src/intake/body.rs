@@ -14,6 +14,7 @@ use telemetry_proto::Reason;
 use telemetry_proto::exposition::ControlScan;
 use tokio::time::{Instant, timeout_at};
 
+use super::blocks::Blocks;
 use super::decode::Decoder;
 use super::{Encoding, WriteHead};
 use crate::admission::BodyReservation;
@@ -85,7 +86,7 @@ impl WholeBody {
         self.has_marker
     }
 
-    /// The pieces, in order, as they arrived.
+    /// The pieces, in order.
     #[must_use]
     pub fn chunks(&self) -> &[Bytes] {
         &self.chunks
@@ -122,7 +123,7 @@ where
     let slowest = Duration::from_secs(max_bytes / limits.min_bytes_per_second.max(1));
     let deadline = Instant::now() + limits.idle_timeout + slowest;
     let mut inspector = Inspector::new(head.encoding, limits.max_decoded_bytes, look_for_marker)?;
-    let mut chunks = Vec::new();
+    let mut blocks = Blocks::new(max_bytes);
     let mut len = 0_u64;
     loop {
         let patience = deadline.min(Instant::now() + limits.idle_timeout);
@@ -142,14 +143,20 @@ where
             return Err(if head.content_length.is_some() { Reason::LengthMismatch } else { Reason::BodyTooLarge });
         }
         inspector.push(&chunk).await?;
-        chunks.push(chunk);
+        blocks.push(&chunk);
     }
     if head.content_length.is_some_and(|announced| announced != len) {
         return Err(Reason::LengthMismatch);
     }
     let seen = inspector.finish()?;
     let decoded_len = if head.encoding == Encoding::Identity { len } else { seen.bytes };
-    Ok(WholeBody { chunks, len, decoded_len, has_marker: seen.has_marker(), _reservation: reservation })
+    Ok(WholeBody {
+        chunks: blocks.finish(),
+        len,
+        decoded_len,
+        has_marker: seen.has_marker(),
+        _reservation: reservation,
+    })
 }
 
 /// Looks at a body while it arrives, so that a bomb ends as soon as it goes off. Does nothing where nothing is to be seen.

@@ -1,5 +1,6 @@
 //! What a write request says and carries: header rules, the body and its budget, decoding.
 
+mod blocks;
 mod body;
 mod decode;
 mod head;
