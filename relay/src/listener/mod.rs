@@ -9,6 +9,7 @@ mod config;
 mod connection;
 mod handshakes;
 mod metrics;
+mod mount;
 mod peers;
 mod quic;
 mod request;
@@ -28,13 +29,15 @@ use telemetry_h3::Code;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
-use tower::Service;
+use tower::{BoxError, Service};
 
 use accept::Acceptance;
 pub use body::{BodyError, RequestBody};
 pub use config::{ListenError, ListenerConfig};
 use connection::Shared;
 pub use metrics::ListenerMetrics;
+pub use mount::MountError;
+use mount::{Mounts, Routed};
 use peers::Peers;
 pub use peers::{Connected, PeerChain};
 pub use view::ListenerView;
@@ -52,6 +55,7 @@ pub struct Listener {
     config: Arc<ListenerConfig>,
     tls: Arc<ArcSwap<quinn::ServerConfig>>,
     metrics: ListenerMetrics,
+    mounts: Mounts,
 }
 
 impl Listener {
@@ -64,7 +68,8 @@ impl Listener {
         let endpoint = quic::bind(&config, server.clone())?;
         let address = endpoint.local_addr().map_err(|source| ListenError::Bind { address: config.address, source })?;
         let tls = Arc::new(ArcSwap::from_pointee(server));
-        Ok(Self { endpoint, address, config: Arc::new(config), tls, metrics: ListenerMetrics::default() })
+        let (metrics, mounts) = (ListenerMetrics::default(), Mounts::default());
+        Ok(Self { endpoint, address, config: Arc::new(config), tls, metrics, mounts })
     }
 
     /// Where it listens, with the port that the system chose if it was asked to.
@@ -80,13 +85,29 @@ impl Listener {
         self
     }
 
+    /// Serves another service at `prefix` and everything below it. It gets requests as the main service does: with their
+    /// [`Peer`](crate::gate::Peer), and with a body whose length nobody has compared.
+    ///
+    /// # Errors
+    /// [`MountError`]: the prefix is none, overlaps another, or would take a path from the relay.
+    pub fn mount<M, B>(mut self, prefix: &str, service: M) -> Result<Self, MountError>
+    where
+        M: Service<Request<RequestBody>, Response = Response<B>, Error = Infallible> + Clone + Send + Sync + 'static,
+        M::Future: Send + 'static,
+        B: Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<BoxError>,
+    {
+        self.mounts.add(prefix, service)?;
+        Ok(self)
+    }
+
     /// Serves until the handle is [drained](ListenerHandle::drain) or dropped.
     pub fn serve<S, B>(self, service: S) -> ListenerHandle
     where
         S: Service<Request<RequestBody>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
         S::Future: Send,
         B: Body<Data = Bytes> + Send + 'static,
-        B::Error: Send,
+        B::Error: Into<BoxError> + Send,
     {
         let (drain, draining) = watch::channel(false);
         let peers = Peers::default();
@@ -97,6 +118,7 @@ impl Listener {
             peers: peers.clone(),
             draining,
         };
+        let service = Routed::new(service, self.mounts);
         let accepting = tokio::spawn(Acceptance::new(self.endpoint.clone(), shared).run(service));
         ListenerHandle {
             endpoint: self.endpoint,

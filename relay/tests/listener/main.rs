@@ -5,5 +5,6 @@ mod bounds;
 mod drain;
 mod harness;
 mod identity;
+mod mount;
 mod reload;
 mod requests;
