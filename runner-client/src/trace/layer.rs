@@ -103,6 +103,10 @@ impl<S> Layer<S> for TraceLayer
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
 {
+    fn on_register_dispatch(&self, subscriber: &tracing::Dispatch) {
+        self.writer.switch().set_subscriber(subscriber);
+    }
+
     fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
         let Some(registered) = context.span(id) else { return };
         let name = attributes.metadata().name();

@@ -3,9 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+#[cfg(feature = "tracing-layer")]
+use parking_lot::Mutex;
 use telemetry_proto::Signal;
 use telemetry_proto::policy::{Policy, TracesPolicy};
 use tokio::sync::watch;
+#[cfg(feature = "tracing-layer")]
+use tracing::dispatcher::WeakDispatch;
 
 use super::id::{TraceId, halves};
 
@@ -28,34 +32,61 @@ pub fn is_sampled(trace_id: TraceId, ratio: f64) -> bool {
     is_below(trace_id, bound(ratio))
 }
 
-/// What the policy says of spans, to be read on every request: one word.
+/// What the policy says of spans.
 #[derive(Debug)]
-pub(crate) struct Switch(AtomicU64);
+pub(crate) struct Switch {
+    /// Read on every request: the bound of what is sampled, or [`Switch::OFF`].
+    bound: AtomicU64,
+    /// The subscriber of `tracing` that has our layer.
+    #[cfg(feature = "tracing-layer")]
+    subscriber: Mutex<Option<WeakDispatch>>,
+}
 
 impl Switch {
     /// No bound has this value.
     const OFF: u64 = u64::MAX;
 
     pub(crate) const fn off() -> Self {
-        Self(AtomicU64::new(Self::OFF))
+        Self {
+            bound: AtomicU64::new(Self::OFF),
+            #[cfg(feature = "tracing-layer")]
+            subscriber: Mutex::new(None),
+        }
     }
 
     pub(crate) fn set(&self, policy: Option<TracesPolicy>) {
         let bound = policy.map_or(Self::OFF, |policy| bound(policy.sample_ratio));
-        let before = self.0.swap(bound, Ordering::Relaxed);
+        let before = self.bound.swap(bound, Ordering::Relaxed);
+        #[cfg(feature = "tracing-layer")]
         if (before == Self::OFF) != (bound == Self::OFF) {
-            // Where spans are made is remembered beside each `span!`; the layer's answer is another one now.
-            tracing::callsite::rebuild_interest_cache();
+            self.ask_layer_again();
+        }
+        #[cfg(not(feature = "tracing-layer"))]
+        let _ = before;
+    }
+
+    #[cfg(feature = "tracing-layer")]
+    pub(super) fn set_subscriber(&self, subscriber: &tracing::Dispatch) {
+        *self.subscriber.lock() = Some(subscriber.downgrade());
+    }
+
+    /// Whether anyone wants its spans is remembered beside each `span!`. The answer of our layer is another one now.
+    #[cfg(feature = "tracing-layer")]
+    fn ask_layer_again(&self) {
+        let subscriber = self.subscriber.lock().as_ref().and_then(WeakDispatch::upgrade);
+        if let Some(subscriber) = subscriber {
+            // A subscriber that is the only one is asked as the default of the thread that asks.
+            tracing::dispatcher::with_default(&subscriber, tracing::callsite::rebuild_interest_cache);
         }
     }
 
     pub(crate) fn is_on(&self) -> bool {
-        self.0.load(Ordering::Relaxed) != Self::OFF
+        self.bound.load(Ordering::Relaxed) != Self::OFF
     }
 
     /// Whether this trace is recorded. `None`: traces are off.
     pub(super) fn decide(&self, entry: Entry, trace_id: impl FnOnce() -> TraceId) -> Option<(TraceId, bool)> {
-        let bound = self.0.load(Ordering::Relaxed);
+        let bound = self.bound.load(Ordering::Relaxed);
         if bound == Self::OFF {
             return None;
         }

@@ -88,7 +88,7 @@ impl SpanWriter {
         self.shared.clock.now()
     }
 
-    #[cfg(feature = "opentelemetry")]
+    #[cfg(any(feature = "opentelemetry", feature = "tracing-layer"))]
     pub(super) fn switch(&self) -> &Switch {
         &self.shared.switch
     }

@@ -72,22 +72,3 @@ async fn what_is_no_entry_is_background_work_and_is_not_recorded() {
     });
     assert!(stored(&coordinator, &client).await.is_empty());
 }
-
-#[tokio::test(start_paused = true)]
-async fn while_traces_are_off_not_even_the_subscriber_has_spans() {
-    let coordinator = Coordinator::new(r#""metrics"]"#, |_| Answer::delivered());
-    let client = coordinator.client().build().unwrap();
-    let writer = client.spans();
-    subscriber::with_default(tracing_subscriber::registry().with(layer(writer.clone())), || {
-        let span = || info_span!("request", trace.entry = "control");
-        span().in_scope(|| assert_eq!(current(), None));
-        assert!(span().is_disabled());
-    });
-    coordinator.asked(1).await;
-    *coordinator.policy.lock() = ALL.to_owned();
-    enabled(&writer).await;
-    subscriber::with_default(tracing_subscriber::registry().with(layer(writer)), || {
-        info_span!("request", trace.entry = "control").in_scope(|| assert!(current().unwrap().sampled));
-    });
-    assert_eq!(stored(&coordinator, &client).await.len(), 1);
-}
