@@ -10,7 +10,8 @@
 //!
 //! Its RPC, `POST /rpc/...`:
 //! - `/rpc/hello` answers with the name of the runner that asks, as its certificate has it;
-//! - `/rpc/leave` takes that runner off the registry: its connections end, and its tokens are worth nothing from then on.
+//! - `/rpc/leave` takes that runner off the registry: its connections end, this one perhaps before
+//!   the answer has arrived, and its tokens are worth nothing from then on.
 
 #![allow(clippy::print_stdout, reason = "a program for people")]
 
@@ -52,6 +53,7 @@ async fn main() -> Result<(), Failure> {
 }
 
 async fn serve(folder: &Path, address: SocketAddr, metrics: SocketAddr, logs: SocketAddr) -> Result<(), Failure> {
+    let ended = told_to_end()?;
     let clock = Arc::new(SystemClock);
     let registry = Arc::new(Registry::default());
 
@@ -87,7 +89,7 @@ async fn serve(folder: &Path, address: SocketAddr, metrics: SocketAddr, logs: So
 
     // Serves until it is told to end. Whoever is removed meanwhile loses its connections at once.
     tokio::select! {
-        result = told_to_end() => result?,
+        () = ended => {}
         // Never completes.
         () = end_removed(&*registry, &listener) => {}
     }
@@ -100,13 +102,15 @@ async fn serve(folder: &Path, address: SocketAddr, metrics: SocketAddr, logs: So
     Ok(())
 }
 
-/// Ctrl-C, or what a supervisor sends.
-async fn told_to_end() -> std::io::Result<()> {
-    let mut terminate = signal(SignalKind::terminate())?;
-    tokio::select! {
-        _ = terminate.recv() => Ok(()),
-        result = tokio::signal::ctrl_c() => result,
-    }
+/// Ctrl-C, or what a supervisor sends: whatever comes after this call is not missed.
+fn told_to_end() -> std::io::Result<impl Future<Output = ()>> {
+    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    Ok(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    })
 }
 
 /// Shares requests out between the coordinator's RPC and the relay. Both see the peer that the handshake proved.

@@ -32,6 +32,8 @@ async fn main() -> Result<(), Failure> {
 }
 
 async fn run(folder: &Path, name: &str, coordinator: &str) -> Result<(), Failure> {
+    let ended = told_to_end()?;
+
     // 1. Writers come first, before anything that has something to say. They connect to nobody yet, and what they take waits
     //    for the token source to be armed.
     let credentials = Credentials::from_files(folder.join(format!("{name}.pem")), folder.join(format!("{name}.key")))?;
@@ -61,7 +63,7 @@ async fn run(folder: &Path, name: &str, coordinator: &str) -> Result<(), Failure
         }
     });
     println!("works");
-    told_to_end().await?;
+    ended.await;
 
     // 5. First whoever writes ends, then the last words are said, then the client closes: it delivers what it has, for so
     //    long and no longer.
@@ -73,11 +75,13 @@ async fn run(folder: &Path, name: &str, coordinator: &str) -> Result<(), Failure
     if report.lost == 0 { Ok(()) } else { Err("not everything was delivered in time".into()) }
 }
 
-/// Ctrl-C, or what a supervisor sends.
-async fn told_to_end() -> std::io::Result<()> {
-    let mut terminate = signal(SignalKind::terminate())?;
-    tokio::select! {
-        _ = terminate.recv() => Ok(()),
-        result = tokio::signal::ctrl_c() => result,
-    }
+/// Ctrl-C, or what a supervisor sends: whatever comes after this call is not missed.
+fn told_to_end() -> std::io::Result<impl Future<Output = ()>> {
+    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    Ok(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    })
 }
