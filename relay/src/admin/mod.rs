@@ -19,4 +19,6 @@ mod stores;
 pub use history::{HISTORY_SPAN, Moment, SAMPLE_EVERY};
 pub use observer::Observer;
 pub use server::{AdminConfig, AdminError, AdminHandle, AdminServer};
-pub use status::{CertificateStatus, ConfigStatus, ListenerStatus, RefusalStatus, RunnerStatus, Status, StoreStatus};
+pub use status::{
+    CertificateStatus, ConfigStatus, ListenerStatus, RefusalStatus, RunnerStatus, Status, StoreStatus, TenantStatus,
+};

@@ -15,13 +15,15 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use super::history::{History, SAMPLE_EVERY};
 use super::ready;
-use super::status::{CertificateStatus, ConfigStatus, ListenerStatus, RefusalStatus, RunnerStatus, Status, unix};
+use super::status::{
+    CertificateStatus, ConfigStatus, ListenerStatus, RefusalStatus, RunnerStatus, Status, TenantStatus, unix,
+};
 use super::stores::Stores;
 use crate::RelayService;
 use crate::listener::{Connected, ListenerView};
 
-/// More runners than this are counted in `/status` but not listed.
-const MAX_LISTED_RUNNERS: usize = 1_000;
+/// More runners than this are counted in `/status` but not listed, and no more tenants are listed either.
+const MAX_LISTED: usize = 1_000;
 
 /// Gathers what is shown from where it happens.
 pub struct Observer {
@@ -108,13 +110,18 @@ impl Observer {
         ready::obstacles(self.service.is_draining(), &self.certificate.load(), &stores, self.clock.now())
     }
 
+    fn tenants(&self) -> Vec<TenantStatus> {
+        let tenants = self.service.tenancy().tenants();
+        tenants.iter().take(MAX_LISTED).map(|tenant| TenantStatus::of(tenant)).collect()
+    }
+
     /// The state as it is now.
     #[must_use]
     pub fn status(&self) -> Status {
         let connected = self.listener.connected();
         let mut runners = by_runner(&connected, self.clock.now());
         let runners_connected = runners.len();
-        runners.truncate(MAX_LISTED_RUNNERS);
+        runners.truncate(MAX_LISTED);
         let obstacles = self.obstacles();
         let refusals = self.service.recent_refusals().into_iter().map(|refusal| RefusalStatus {
             at: unix(refusal.at),
@@ -139,6 +146,7 @@ impl Observer {
             certificate: CertificateStatus::clone(&self.certificate.load()),
             config: self.config.lock().clone(),
             stores: self.stores.status(&self.service),
+            tenants: self.tenants(),
             runners,
             runners_connected,
             refusals: refusals.collect(),

@@ -1,11 +1,14 @@
 //! The schema of `/status`. Fields are only ever added. Times are seconds since 1970.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
 use telemetry_certs::CertificateSummary;
+use telemetry_proto::Signal;
 
 use super::history::Moment;
+use crate::tenancy::Tenant;
 
 /// The state of a relay.
 #[derive(Debug, Clone, Serialize)]
@@ -30,6 +33,8 @@ pub struct Status {
     pub config: ConfigStatus,
     /// The stores.
     pub stores: Vec<StoreStatus>,
+    /// The tenants, in the order of their rules; at most 1,000 of them.
+    pub tenants: Vec<TenantStatus>,
     /// The runners that are connected, by ID; at most 1,000 of them.
     pub runners: Vec<RunnerStatus>,
     /// How many runners are connected in all.
@@ -94,6 +99,52 @@ pub struct StoreStatus {
     pub latency_seconds: Option<f64>,
 }
 
+/// A tenant. What is counted, is counted since it is configured.
+#[derive(Debug, Clone, Serialize)]
+pub struct TenantStatus {
+    /// Its name.
+    pub name: String,
+    /// Its requests at the stores.
+    pub in_flight: u64,
+    /// How many those may be.
+    pub max_in_flight: usize,
+    /// Its requests that wait for a place at the stores.
+    pub waiting: usize,
+    /// The memory that its bodies hold, in bytes.
+    pub body_memory_bytes: u64,
+    /// Its runners that came within the last minute.
+    pub active_runners: usize,
+    /// Batches that were taken, those among them that were known.
+    pub accepted: u64,
+    /// Requests that were refused, by reason.
+    pub refused: BTreeMap<&'static str, u64>,
+}
+
+impl TenantStatus {
+    /// What is to be known of a tenant.
+    #[must_use]
+    pub fn of(tenant: &Tenant) -> Self {
+        let allowance = tenant.allowance();
+        let (mut accepted, mut refused) = (0, BTreeMap::new());
+        for (_, reason, count) in Signal::ALL.into_iter().flat_map(|signal| tenant.meter().outcomes(signal)) {
+            match reason {
+                None => accepted += count,
+                Some(reason) => *refused.entry(reason.as_str()).or_default() += count,
+            }
+        }
+        Self {
+            name: tenant.name().to_string(),
+            in_flight: allowance.in_flight(),
+            max_in_flight: allowance.limits().max_in_flight,
+            waiting: allowance.waiting(),
+            body_memory_bytes: allowance.body_bytes(),
+            active_runners: allowance.active_runners(),
+            accepted,
+            refused,
+        }
+    }
+}
+
 /// A runner that is connected.
 #[derive(Debug, Clone, Serialize)]
 pub struct RunnerStatus {
@@ -141,4 +192,36 @@ pub struct RefusalStatus {
 /// Seconds since 1970.
 pub(super) fn unix(time: SystemTime) -> u64 {
     time.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use telemetry_proto::{Reason, RunnerId, Verdict};
+
+    use super::*;
+    use crate::admission::{Caller, TenantLimits};
+    use crate::tenancy::{Tenancy, TenantSet};
+
+    #[tokio::test]
+    async fn a_tenant_shows_what_it_has_under_way_and_why_it_was_refused() {
+        let tenancy = Tenancy::new(&TenantSet::single(TenantLimits::default()));
+        let tenant = &tenancy.tenants()[0];
+        let sender = tenant.allowance().sender(Caller { runner: RunnerId::new("r1").unwrap(), batch: None }).unwrap();
+        let _permit = sender.permit().await.unwrap();
+        for (signal, outcome) in [
+            (Signal::Metrics, Ok(Verdict::Delivered)),
+            (Signal::Logs, Ok(Verdict::Duplicate)),
+            (Signal::Metrics, Err(Reason::TenantBusy)),
+            (Signal::Logs, Err(Reason::TenantBusy)),
+            (Signal::Logs, Err(Reason::BodyTooLarge)),
+        ] {
+            tenant.meter().ended(signal, outcome);
+        }
+        let expected = json!({
+            "name": "default", "in_flight": 1, "max_in_flight": 4, "waiting": 0, "body_memory_bytes": 0,
+            "active_runners": 1, "accepted": 2, "refused": { "tenant-busy": 2, "body-too-large": 1 },
+        });
+        assert_eq!(serde_json::to_value(TenantStatus::of(tenant)).unwrap(), expected);
+    }
 }

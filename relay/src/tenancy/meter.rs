@@ -83,7 +83,7 @@ impl Meter {
     }
 
     /// How often each outcome was: those that were at least once, and deliveries from the beginning.
-    pub(super) fn outcomes(&self, signal: Signal) -> impl Iterator<Item = (Verdict, Option<Reason>, u64)> {
+    pub(crate) fn outcomes(&self, signal: Signal) -> impl Iterator<Item = (Verdict, Option<Reason>, u64)> {
         let counts = self.of_signal[signal as usize].outcomes.iter().map(|count| count.load(Ordering::Relaxed));
         counts.enumerate().filter(|(index, count)| *count > 0 || *index == DELIVERED).map(|(index, count)| {
             let (verdict, reason) = outcome(index);
