@@ -185,8 +185,8 @@ async fn writes_as_tools_make_them_arrive_as_they_are() {
     let json = b"{\"log\":\"a\",\"date\":\"2030-01-01T00:00:00Z\"}\n";
 
     // curl --data-binary with the type set; Vector's prometheus text sink; Fluent Bit's http output; over the socket.
-    assert_eq!(agent.post(METRICS, &["Content-Type: text/plain"], b"up 1\n"), (204, String::new()));
-    assert_eq!(agent.post(METRICS, &["Content-Encoding: gzip"], &gzip(b"up 2\n")).0, 204);
+    assert_eq!(agent.post(METRICS, &["Content-Type: text/plain"], b"up 1 5\n"), (204, String::new()));
+    assert_eq!(agent.post(METRICS, &["Content-Encoding: gzip"], &gzip(b"up 2 5\n")).0, 204);
     let query = format!("{LOGS}?_msg_field=log&_time_field=date");
     assert_eq!(agent.post(&query, &["Content-Type: application/stream+json"], json).0, 204);
     let chunked = [format!("{:x}\r\n", json.len()).as_bytes(), json, b"\r\n0\r\n\r\n"].concat();
@@ -194,10 +194,10 @@ async fn writes_as_tools_make_them_arrive_as_they_are() {
         agent.post(LOGS, &["Transfer-Encoding: chunked", "Content-Type: application/x-ndjson"], &chunked).0,
         204
     );
-    let over_socket = exchange(UnixStream::connect(&socket).unwrap(), &request(METRICS, &[], b"up 3\n"));
+    let over_socket = exchange(UnixStream::connect(&socket).unwrap(), &request(METRICS, &[], b"up 3 5\n"));
     assert_eq!(over_socket.0, 204);
     let batches = board.saw(5).await;
-    assert_eq!(bodies(&of(&batches, Signal::Metrics)), ["up 1\n", "up 2\n", "up 3\n"]);
+    assert_eq!(bodies(&of(&batches, Signal::Metrics)), ["up 1 5\n", "up 2 5\n", "up 3 5\n"]);
     let logs = of(&batches, Signal::Logs);
     assert_eq!(bodies(&logs), vec![String::from_utf8(json.to_vec()).unwrap(); 2]);
     assert_eq!(board.queries(), ["_msg_field=log&_time_field=date"]);
@@ -208,13 +208,35 @@ async fn writes_as_tools_make_them_arrive_as_they_are() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn metrics_get_the_time_at_which_they_were_taken_and_lines_that_a_store_skips_are_no_reason_to_refuse() {
+    let (cluster, board, reserved) = (Cluster::new(), Board::taking_all(), away());
+    let place = Place::new(&cluster, reserved);
+    let agent = place.spooling();
+    let now = || std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_millis();
+    let before = now();
+    assert_eq!(agent.post(METRICS, &[], b"# HELP up x\nup 1\nno point at all\n").0, 204);
+    assert_eq!(agent.post(LOGS, &[], b"{\"_msg\":\"a\"}\nno json\n").0, 204);
+    let after = now();
+    let _server = cluster.start_at(reserved, &board, None);
+    let batches = board.saw(2).await;
+    let metrics = bodies(&of(&batches, Signal::Metrics));
+    let stamp: u128 = metrics[0].lines().nth(1).unwrap().split(' ').nth(2).unwrap().parse().unwrap();
+    assert!((before..=after).contains(&stamp), "{metrics:?}");
+    let status = agent.status();
+    assert_eq!(
+        (&status["signals"]["metrics"]["written"], &status["signals"]["logs"]["written"]),
+        (&1.into(), &1.into())
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_client_of_pythons_standard_library_is_understood() {
     let (cluster, board) = (Cluster::new(), Board::taking_all());
     let server = cluster.start(&board);
     let place = Place::new(&cluster, server.address);
     let agent = place.spooling();
     let program = "import sys, urllib.request as r\n\
-                   q = r.Request(sys.argv[1], data=b'up 1\\n', headers={'Content-Type': 'text/plain'})\n\
+                   q = r.Request(sys.argv[1], data=b'up 1 5\\n', headers={'Content-Type': 'text/plain'})\n\
                    print(r.urlopen(q).status)";
     let url = format!("http://{}{METRICS}", agent.address);
     let Ok(output) = Command::new("python3").args(["-c", program, &url]).output() else {
@@ -222,7 +244,7 @@ async fn the_client_of_pythons_standard_library_is_understood() {
         return;
     };
     assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), "204");
-    assert_eq!(bodies(&board.saw(1).await), ["up 1\n"]);
+    assert_eq!(bodies(&board.saw(1).await), ["up 1 5\n"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -243,7 +265,7 @@ async fn what_no_store_would_take_is_refused_at_once_and_not_spooled() {
         ("/insert/jsonline?_msg_field=a,b", &[], b"{}\n", 400),
         ("/insert/jsonline?_msg_field=a&_msg_field=b", &[], b"{}\n", 400),
         (LOGS, &["Content-Type: application/x-protobuf"], b"{}\n", 415),
-        (LOGS, &[], b"{\"_msg\":\"a\"}\nno json\n", 400),
+        (LOGS, &[], b"no json\n", 400),
         (LOGS, &[], b"[1]\n", 400),
         ("/v1/traces", &["Content-Type: application/json"], b"{}", 415),
         ("/v1/traces", &["Content-Type: application/x-protobuf"], b"", 404),
@@ -273,7 +295,7 @@ async fn what_was_answered_with_204_survives_kill_9_and_arrives_once_and_in_orde
     for run in 0..3 {
         let agent = place.spooling();
         for number in 0..20 {
-            let body = format!("p{} 1\n", run * 20 + number);
+            let body = format!("p{} 1 5\n", run * 20 + number);
             assert_eq!(agent.post(METRICS, &[], body.as_bytes()).0, 204);
         }
         agent.kill();
@@ -281,7 +303,7 @@ async fn what_was_answered_with_204_survives_kill_9_and_arrives_once_and_in_orde
     let _server = cluster.start_at(reserved, &board, None);
     let agent = place.spooling();
     let batches = board.saw(60).await;
-    assert_eq!(bodies(&batches), (0..60).map(|number| format!("p{number} 1\n")).collect::<Vec<_>>());
+    assert_eq!(bodies(&batches), (0..60).map(|number| format!("p{number} 1 5\n")).collect::<Vec<_>>());
     assert!(agent.terminate().success());
     assert_eq!(board.batches().len(), 60);
     assert_eq!(place.spooling().status()["signals"]["metrics"]["recovered"], 0);
@@ -307,6 +329,8 @@ async fn a_full_spool_that_refuses_answers_429_and_keeps_what_it_has() {
     let place = Place::new(&cluster, away());
     let spool = "[spool]\nfolder = \"spool\"\nmax_bytes = 1048576\nwhen_full = \"refuse\"";
     let agent = Agent::start(&place.config("", spool));
+    let too_large = format!("p{{l=\"{}\"}} 1\n", "x".repeat(300_000));
+    assert_eq!(agent.post(METRICS, &[], too_large.as_bytes()).0, 413, "no attempt will ever fit");
     let body = format!("p{{l=\"{}\"}} 1\n", "x".repeat(200_000));
     let answers: Vec<u16> = (0..8).map(|_| agent.post(METRICS, &[], body.as_bytes()).0).collect();
     let taken = answers.iter().filter(|status| **status == 204).count();
@@ -383,9 +407,9 @@ async fn certificates_are_reloaded_when_their_files_change() {
     let server = cluster.start(&board);
     let place = Place::new(&stranger, server.address);
     let agent = place.spooling();
-    assert_eq!(agent.post(METRICS, &[], b"up 1\n").0, 204);
+    assert_eq!(agent.post(METRICS, &[], b"up 1 5\n").0, 204);
     place.put_certificates(&cluster);
-    assert_eq!(bodies(&board.saw(1).await), ["up 1\n"]);
+    assert_eq!(bodies(&board.saw(1).await), ["up 1 5\n"]);
 }
 
 #[test]

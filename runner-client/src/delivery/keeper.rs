@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
 use super::batch::Batch;
-use super::outbox::Outbox;
+use super::outbox::{NotTaken, Outbox};
 use crate::spool::{AppendError, Record, Recovery, Spool, SpoolStats, Stored};
 
 /// How long the thread rests at most.
@@ -177,7 +177,8 @@ impl Keeper {
                 }
                 Err(error) => {
                     self.tell(&error);
-                    if !outbox.not_stored() {
+                    let because = if error.is_retryable() { NotTaken::Full } else { NotTaken::Oversize };
+                    if !outbox.not_stored(because) {
                         return false;
                     }
                 }

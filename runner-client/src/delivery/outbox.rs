@@ -263,14 +263,14 @@ impl Outbox {
     }
 
     /// Takes bytes that are a batch already. Nothing older goes for it. With `confirm` and a spool the receiver resolves
-    /// when the batch is stored, and fails when it is handed back.
+    /// when the batch is stored, or is handed back.
     pub(crate) fn push_batch(
         &self,
         body: Bytes,
         items: u64,
         query: Option<Box<str>>,
         confirm: bool,
-    ) -> Result<Option<oneshot::Receiver<()>>, NotTaken> {
+    ) -> Result<Option<oneshot::Receiver<Result<(), NotTaken>>>, NotTaken> {
         let mut state = self.state.lock();
         if state.closed {
             return Err(NotTaken::Closed);

@@ -33,7 +33,7 @@ impl RawBatch {
             Signal::Traces => pipelines.traces(),
         };
         match outbox.push_batch(self.body, self.items, self.query, confirm)? {
-            Some(stored) => stored.await.map_err(|_| NotTaken::Full),
+            Some(stored) => stored.await.unwrap_or(Err(NotTaken::Full)),
             None => Ok(()),
         }
     }

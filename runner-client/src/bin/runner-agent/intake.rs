@@ -10,7 +10,7 @@ use http::{HeaderMap, HeaderName, StatusCode};
 use telemetry_proto::limits::{MAX_BODY_BYTES, MAX_FIELD_NAME_BYTES};
 use telemetry_runner_client::{RawBatch, Signal};
 
-use crate::spans;
+use crate::{spans, stamp};
 
 /// A refusal: its status, and what to tell people.
 pub(crate) type Refusal = (StatusCode, &'static str);
@@ -58,22 +58,29 @@ impl Head {
         Ok(Self { signal, is_gzip, query })
     }
 
-    /// Decodes and checks the body. `None`: there is nothing in it.
-    pub(crate) fn batch(self, body: Bytes) -> Result<Option<RawBatch>, Refusal> {
+    /// Decodes and checks the body; metrics without a timestamp get that of now, since their delivery may be hours away.
+    /// `None`: there is nothing in it.
+    pub(crate) fn batch(self, body: Bytes, now_ms: i64) -> Result<Option<RawBatch>, Refusal> {
         let body = if self.is_gzip { decode(&body)? } else { body };
-        let items = match self.signal {
-            Signal::Metrics => lines(&body).count() as u64,
-            Signal::Logs => {
-                for line in lines(&body) {
-                    check_log(line)?;
-                }
-                lines(&body).count() as u64
-            }
-            Signal::Traces => {
-                spans::count(&body).ok_or((StatusCode::BAD_REQUEST, "this is no OTLP export request of traces"))?
-            }
-        };
+        let unreadable = |what| Err((StatusCode::BAD_REQUEST, what));
         let Self { signal, query, .. } = self;
+        let (body, items) = match signal {
+            Signal::Metrics => match stamp::stamp(&body, now_ms) {
+                (_, 0) if stamp::has_points(&body) => return unreadable("no line of these metrics can be read"),
+                (stamped, points) => (stamped.map_or(body, Bytes::from), points),
+            },
+            Signal::Logs => match lines(&body).filter(|line| is_object(line)).count() as u64 {
+                0 if lines(&body).next().is_some() => return unreadable("no line of these logs is a JSON object"),
+                records => (body, records),
+            },
+            Signal::Traces => match spans::count(&body) {
+                Some(spans) => (body, spans),
+                None => return unreadable("this is no OTLP export request of traces"),
+            },
+        };
+        if body.len() > MAX_BYTES {
+            return Err(TOO_LARGE);
+        }
         Ok((items > 0).then_some(RawBatch { signal, body, items, query }))
     }
 }
@@ -83,13 +90,9 @@ pub(crate) fn lines(body: &[u8]) -> impl Iterator<Item = &[u8]> {
     body.split(|byte| *byte == b'\n').filter(|line| !line.trim_ascii().is_empty())
 }
 
-/// One line that is no JSON object fails the whole batch at the store, or is dropped there silently.
-fn check_log(line: &[u8]) -> Result<(), Refusal> {
-    let is_object = line.trim_ascii_start().starts_with(b"{");
-    if is_object && serde_json::from_slice::<serde::de::IgnoredAny>(line).is_ok() {
-        return Ok(());
-    }
-    Err((StatusCode::BAD_REQUEST, "each line of logs is one JSON object"))
+/// The store skips a line that is none.
+fn is_object(line: &[u8]) -> bool {
+    line.trim_ascii_start().starts_with(b"{") && serde_json::from_slice::<serde::de::IgnoredAny>(line).is_ok()
 }
 
 fn query(signal: Signal, query: Option<&str>) -> Result<Option<Box<str>>, Refusal> {

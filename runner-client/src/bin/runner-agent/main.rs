@@ -10,6 +10,7 @@ mod run;
 mod send;
 mod server;
 mod spans;
+mod stamp;
 mod status;
 
 use std::process::ExitCode;

@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, ORIGIN, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS};
@@ -30,6 +30,8 @@ const BODIES_KIB: u32 = 128 * 1024;
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a body may take.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
+/// Bodies up to this are checked where they are received; others would hold up the thread.
+const INLINE_BYTES: usize = 64 * 1024;
 /// What a sender that is told to come back later waits, in seconds.
 const COME_BACK: u32 = 5;
 
@@ -138,7 +140,13 @@ impl Service {
             Ok(Err(_)) => return Err((StatusCode::BAD_REQUEST, "the body ended early")),
             Err(_) => return Err((StatusCode::REQUEST_TIMEOUT, "the body came too slowly")),
         };
-        let Some(batch) = head.batch(body)? else { return Ok(taken(signal)) };
+        let checked = if body.len() > INLINE_BYTES {
+            let checking = tokio::task::spawn_blocking(move || head.batch(body, now_ms()));
+            checking.await.unwrap_or(Err((StatusCode::INTERNAL_SERVER_ERROR, "the body could not be checked")))
+        } else {
+            head.batch(body, now_ms())
+        };
+        let Some(batch) = checked? else { return Ok(taken(signal)) };
         let submitted = match self.answer {
             Answer::Stored => self.client.submit(batch).await,
             Answer::Memory => self.client.submit_unconfirmed(batch).await,
@@ -172,6 +180,11 @@ impl Service {
             },
         }
     }
+}
+
+fn now_ms() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
 
 /// OTLP wants 200 with an (empty) message; the stores answer 204.

@@ -185,12 +185,18 @@ fn what_does_not_fit_is_handed_back_or_goes_out_from_memory() {
         let mut confirmation = desk.metrics.push_batch(body.clone(), 1, None, true).unwrap().unwrap();
         desk.turn();
         match confirmation.try_recv() {
-            Ok(()) => taken += 1,
-            Err(_) => break,
+            Ok(Ok(())) => taken += 1,
+            Ok(Err(why)) => break assert_eq!(why, NotTaken::Full),
+            Err(_) => panic!("no word of the batch"),
         }
     }
     assert!((3..6).contains(&taken), "{taken}");
     assert_eq!((desk.metrics.tally().written, desk.metrics.tally().waiting), (taken, taken));
+
+    let too_large = Bytes::from(vec![b'x'; 200 * 1024]);
+    let mut confirmation = desk.metrics.push_batch(too_large, 1, None, true).unwrap().unwrap();
+    desk.turn();
+    assert_eq!(confirmation.try_recv().unwrap(), Err(NotTaken::Oversize), "it need not come back");
 
     // Larger than any record of such a spool, and nobody waits for it: it goes out from memory once it is its turn.
     desk.metrics.push_batch(vec![b'y'; 200 * 1024].into(), 1, None, false).unwrap();

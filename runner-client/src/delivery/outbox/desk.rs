@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 
 use tokio::sync::oneshot;
 
+use crate::delivery::NotTaken;
 use crate::delivery::accounting::DropReason;
 use crate::delivery::batch::Batch;
 use crate::delivery::queue;
@@ -34,7 +35,7 @@ pub(super) struct Desk {
 pub(super) struct Staged {
     pub(super) batch: Batch,
     /// Who keeps the batch until it is stored. If it can't be, it is handed back.
-    pub(super) waiter: Option<oneshot::Sender<()>>,
+    pub(super) waiter: Option<oneshot::Sender<Result<(), NotTaken>>>,
 }
 
 /// A batch of the spool that is done with.

@@ -6,6 +6,7 @@ use tokio::time::Instant;
 
 use super::desk::{Settled, Staged};
 use super::{Outbox, State};
+use crate::delivery::NotTaken;
 use crate::delivery::accounting::DropReason;
 use crate::delivery::batch::Batch;
 use crate::spool::{DropCause, Record, SpoolSignal};
@@ -50,13 +51,13 @@ impl Outbox {
         desk.is_failing = false;
         desk.has_unread = true;
         if let Some(Staged { waiter: Some(waiter), .. }) = desk.pop_front() {
-            let _ = waiter.send(());
+            let _ = waiter.send(Ok(()));
         }
     }
 
-    /// The batch can't be stored now. Says whether another one may be tried: this one was handed back, or goes out from
-    /// memory since nothing older waits in the spool.
-    pub(in crate::delivery) fn not_stored(&self) -> bool {
+    /// The batch can't be stored now. Says whether another one may be tried: this one was handed back for that reason, or
+    /// goes out from memory since nothing older waits in the spool.
+    pub(in crate::delivery) fn not_stored(&self, because: NotTaken) -> bool {
         let mut state = self.state.lock();
         let State { desk: Some(desk), queue, tally, .. } = &mut *state else { return false };
         desk.is_storing = false;
@@ -65,6 +66,9 @@ impl Outbox {
         let goes_on = if front.waiter.is_some() {
             if let Some(staged) = desk.pop_front() {
                 tally.handed_back(staged.batch.items);
+                if let Some(waiter) = staged.waiter {
+                    let _ = waiter.send(Err(because));
+                }
             }
             true
         } else if !desk.has_unread && (queue.len() < MIN_WINDOW || queue.has_room_for(&front.batch)) {
