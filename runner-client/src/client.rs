@@ -102,6 +102,13 @@ impl Client {
         batch.submit(&self.pipelines, false).await
     }
 
+    /// Sets whether batches are compressed with gzip when they go to the spool, where the coordinator's
+    /// [`policy`](Self::policy) allows it; off at first. What goes out from memory stays as it is.
+    pub fn set_gzip(&self, on: bool) {
+        self.pipelines.metrics().set_gzip(on);
+        self.pipelines.logs().set_gzip(on);
+    }
+
     /// What was found in the spool at the start; `None` without one.
     #[must_use]
     pub fn recovery(&self) -> Option<&Recovery> {

@@ -17,6 +17,9 @@ use telemetry_runner_client::Signal;
 
 const METRICS: &str = "/api/v1/import/prometheus";
 const LOGS: &str = "/insert/jsonline";
+const POLICY: &str = r#"{"signals":["metrics","logs","traces"],"encodings":["identity","gzip"],
+    "traces":{"sample_ratio":1.0},"limits":{"max_body_bytes":33554432,"max_decoded_bytes":134217728},
+    "server_time":"2030-01-01T00:00:00Z"}"#;
 
 /// A folder with the runner's certificates, and settings for agents.
 struct Place {
@@ -345,11 +348,7 @@ async fn spans_are_taken_while_the_coordinator_takes_them() {
     use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
     use prost::Message as _;
     let (cluster, board) = (Cluster::new(), Board::taking_all());
-    *board.policy.lock().unwrap() = Some(
-        r#"{"signals":["metrics","logs","traces"],"encodings":["identity"],"traces":{"sample_ratio":1.0},
-            "limits":{"max_body_bytes":33554432,"max_decoded_bytes":134217728},"server_time":"2030-01-01T00:00:00Z"}"#
-            .to_owned(),
-    );
+    *board.policy.lock().unwrap() = Some(POLICY.to_owned());
     let server = cluster.start(&board);
     let place = Place::new(&cluster, server.address);
     let agent = place.spooling();
@@ -365,6 +364,29 @@ async fn spans_are_taken_while_the_coordinator_takes_them() {
     let batches = board.saw(1).await;
     assert_eq!((&batches[0].body[..], of(&batches, Signal::Traces).len()), (&body[..], 1));
     assert_eq!(agent.status()["signals"]["traces"]["written"], 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn batches_are_compressed_where_the_coordinator_takes_that() {
+    use std::io::Read as _;
+    let (cluster, board) = (Cluster::new(), Board::taking_all());
+    *board.policy.lock().unwrap() = Some(POLICY.to_owned());
+    let server = cluster.start(&board);
+    let place = Place::new(&cluster, server.address);
+    let agent = place.spooling();
+    let body = "up 1 5\n".repeat(1_000);
+    // The policy comes a moment after the start.
+    for sent in 1.. {
+        assert_eq!(agent.post(METRICS, &[], body.as_bytes()).0, 204);
+        let batch = board.saw(sent).await.pop().unwrap();
+        if let Some(encoding) = batch.headers.get("content-encoding") {
+            let mut decoded = String::new();
+            flate2::read::GzDecoder::new(&batch.body[..]).read_to_string(&mut decoded).unwrap();
+            assert_eq!((encoding.as_bytes(), decoded), (&b"gzip"[..], body));
+            return;
+        }
+        assert!(sent < 1_000, "the policy did not come");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

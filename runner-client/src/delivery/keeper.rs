@@ -3,25 +3,29 @@
 //! One thread, since the spool is synchronous and every call may wait for the disk. Writers and delivery meet it only
 //! under the short lock of an outbox.
 
-use std::io;
+use std::io::{self, Write as _};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, UNIX_EPOCH};
 
 use bytes::{BufMut as _, Bytes, BytesMut};
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use telemetry_proto::Clock;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
 use super::batch::Batch;
 use super::outbox::{NotTaken, Outbox};
-use crate::spool::{AppendError, Record, Recovery, Spool, SpoolStats, Stored};
+use crate::spool::{AppendError, BodyEncoding, Record, Recovery, Spool, SpoolStats, Stored};
 
 /// How long the thread rests at most.
 const TICK: Duration = Duration::from_millis(500);
 /// Batches that are stored before settled ones are looked at.
 const STORED_PER_TURN: usize = 64;
+/// Smaller bodies stay as they are: 1 KiB.
+const WORTH_COMPRESSING: usize = 1024;
 /// A query of a batch is stored up to this.
 const MAX_QUERY_BYTES: usize = 768;
 /// Where the numbers of a record's `extra` end and the query begins.
@@ -189,6 +193,7 @@ impl Keeper {
 
     fn append(&mut self, outbox: &Outbox, batch: Batch) -> Result<(), AppendError> {
         let Some(signal) = outbox.spool_signal() else { return Err(AppendError::Full) };
+        let batch = if outbox.gzips() { compressed(batch) } else { batch };
         let age = u64::try_from(batch.born.elapsed().as_millis()).unwrap_or(u64::MAX);
         let record = Record {
             signal,
@@ -270,6 +275,18 @@ impl Keeper {
         if !std::mem::replace(&mut self.is_failing, true) {
             tracing::warn!(%error, "the spool has trouble; what can't be stored waits in memory");
         }
+    }
+}
+
+/// The batch with its body as gzip, if that is smaller.
+fn compressed(batch: Batch) -> Batch {
+    if batch.encoding != BodyEncoding::Identity || batch.body.len() < WORTH_COMPRESSING {
+        return batch;
+    }
+    let mut encoder = GzEncoder::new(Vec::with_capacity(batch.body.len() / 4), Compression::fast());
+    match encoder.write_all(&batch.body).and_then(|()| encoder.finish()) {
+        Ok(body) if body.len() < batch.body.len() => Batch { body: body.into(), encoding: BodyEncoding::Gzip, ..batch },
+        _ => batch,
     }
 }
 

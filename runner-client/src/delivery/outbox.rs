@@ -14,6 +14,7 @@ mod desk;
 mod keeping;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, UNIX_EPOCH};
 
 use bytes::Bytes;
@@ -136,6 +137,8 @@ pub(crate) struct Outbox {
     settled: watch::Sender<()>,
     /// Wakes the keeper of the spool, if there is a spool.
     bell: Option<Bell>,
+    /// Whether batches are compressed when they are stored.
+    gzips: AtomicBool,
 }
 
 struct State {
@@ -182,6 +185,7 @@ impl Outbox {
             hurry: Notify::new(),
             settled: watch::channel(()).0,
             bell,
+            gzips: AtomicBool::new(false),
         })
     }
 
@@ -197,6 +201,14 @@ impl Outbox {
     pub(crate) fn queued_bytes(&self) -> usize {
         let state = self.state.lock();
         state.queue.cost() + state.desk.as_ref().map_or(0, Desk::staged_cost)
+    }
+
+    pub(crate) fn set_gzip(&self, on: bool) {
+        self.gzips.store(on, Ordering::Relaxed);
+    }
+
+    pub(super) fn gzips(&self) -> bool {
+        self.gzips.load(Ordering::Relaxed)
     }
 
     fn ring(&self) {

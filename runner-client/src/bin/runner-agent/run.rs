@@ -29,8 +29,6 @@ pub(crate) async fn run(settings: Settings) -> Outcome {
         None => builder,
     })?;
     let observer = Observer::new(tokens, &settings.credentials);
-    // Asked from now on.
-    drop(client.policy());
     tell_start(&settings, &client, &tcp);
     let service = Service::new(client.clone(), settings.listen.answer, observer.clone());
     let mut tasks = tokio::task::JoinSet::new();
@@ -39,6 +37,7 @@ pub(crate) async fn run(settings: Settings) -> Outcome {
         tasks.spawn(service.serve_unix(unix));
     }
     tasks.spawn(follow_identity(settings.identity.clone(), client.clone(), observer));
+    tasks.spawn(follow_policy(client.clone()));
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
@@ -115,6 +114,18 @@ fn bind_unix(path: &Path) -> Result<UnixListener, Failure> {
         let _ = std::fs::remove_file(path);
     }
     UnixListener::bind(path).map_err(|error| Failure::Other(format!("can't listen at {}: {error}", path.display())))
+}
+
+/// Compresses while the coordinator takes that. It is asked for its policy from now on.
+async fn follow_policy(client: Client) {
+    let mut policies = client.policy().watch();
+    loop {
+        let policy = policies.borrow_and_update().clone();
+        client.set_gzip(policy.is_some_and(|policy| policy.encodings.iter().any(|encoding| encoding == "gzip")));
+        if policies.changed().await.is_err() {
+            return;
+        }
+    }
 }
 
 /// Shows other certificates when the files change.

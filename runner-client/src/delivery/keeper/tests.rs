@@ -134,6 +134,27 @@ fn a_query_survives_a_restart() {
 }
 
 #[test]
+fn what_compresses_is_stored_compressed_if_that_is_wanted() {
+    use std::io::Read as _;
+    let folder = tempfile::tempdir().unwrap();
+    let mut desk = Desk::new(config(&folder));
+    desk.metrics.set_gzip(true);
+    let (text, small) = (Bytes::from("up 1\n".repeat(1_000)), Bytes::from_static(b"up 1\n"));
+    let noise: Bytes = (0..5_000).map(|_| fastrand::u8(..)).collect();
+    for body in [&text, &small, &noise] {
+        desk.metrics.push_batch(body.clone(), 1, None, false).unwrap();
+    }
+    desk.turn();
+    let sent = desk.crash().drain();
+    let mut decoded = Vec::new();
+    flate2::read::GzDecoder::new(&sent[0].body[..]).read_to_end(&mut decoded).unwrap();
+    assert_eq!((decoded, sent[0].encoding), (text.to_vec(), BodyEncoding::Gzip));
+    for (batch, body) in sent[1..].iter().zip([&small, &noise]) {
+        assert_eq!((&batch.body, batch.encoding), (body, BodyEncoding::Identity));
+    }
+}
+
+#[test]
 fn memory_does_not_grow_with_the_spool() {
     let folder = tempfile::tempdir().unwrap();
     let mut desk = Desk::new(config(&folder));
