@@ -14,6 +14,8 @@ pub enum Program {
     VictoriaTraces,
     /// The relay.
     Relay,
+    /// The runner's agent.
+    RunnerAgent,
     /// The client and server on quic-go.
     PeerGo,
     /// The example of a coordinator that embeds the relay.
@@ -52,6 +54,7 @@ impl Program {
             Self::VictoriaLogs => "victoria-logs",
             Self::VictoriaTraces => "victoria-traces",
             Self::Relay => "telemetry-relay",
+            Self::RunnerAgent => "runner-agent",
             Self::PeerGo => "peer-go",
             Self::ExampleCoordinator => "examples/coordinator",
             Self::ExampleRunner => "examples/runner",
@@ -67,6 +70,7 @@ impl Program {
             Self::VictoriaLogs => "TELEMETRY_VICTORIA_LOGS",
             Self::VictoriaTraces => "TELEMETRY_VICTORIA_TRACES",
             Self::Relay => "TELEMETRY_RELAY",
+            Self::RunnerAgent => "TELEMETRY_RUNNER_AGENT",
             Self::PeerGo => "TELEMETRY_PEER_GO",
             Self::ExampleCoordinator => "TELEMETRY_EXAMPLE_COORDINATOR",
             Self::ExampleRunner => "TELEMETRY_EXAMPLE_RUNNER",
