@@ -300,6 +300,8 @@ fn flip(config: &SpoolConfig, at: u16) {
     let Ok(entries) = std::fs::read_dir(&config.folder) else { return };
     let mut files: Vec<_> = entries.map(|entry| entry.unwrap().path()).filter(|path| path.is_file()).collect();
     files.sort();
+    // Not of the acknowledgements: what was settled may come back then, and its ID makes it a duplicate.
+    files.retain(|path| path.extension().is_some_and(|kind| kind == "seg"));
     files.retain(|path| std::fs::metadata(path).unwrap().len() > 200);
     if files.is_empty() {
         return;
