@@ -56,6 +56,9 @@ where
     attack.await??;
     let after = p99(&rig, &quiet, || false).await?;
     eprintln!("{what}: p99 of another tenant {alone:.1?} alone, {attacked:.1?} meanwhile, {after:.1?} after");
+    // However large and dear a body is, what its sender may not write is not in the store.
+    let samples = rig.metrics_store().samples().await?;
+    assert!(samples.len() >= 3 * WRITES && samples.iter().all(|sample| sample.label("entity").is_empty()));
     assert!(attacked <= BOUND.max(2 * alone), "{attacked:?}, and {alone:?} alone");
     Ok(())
 }
