@@ -30,8 +30,9 @@
 //! The rooms, each of which knows only those before it:
 //! - `connection`: one HTTP/3 connection to a list of coordinators, behind [`Transport`];
 //! - `token`: [`TokenSource`] and [`TokenIssuer`];
-//! - `delivery`: from lines to settled batches, and the account of every item;
-//! - `writer`: [`MetricsWriter`] and [`LogWriter`];
+//! - [`spool`]: batches that wait on disk, if [`ClientBuilder::spool`] is set;
+//! - `delivery`: from lines to settled batches, through the spool or memory, and the account of every item;
+//! - `writer`: [`MetricsWriter`], [`LogWriter`], and [`RawBatch`] for what is a batch already;
 //! - [`trace`]: [`SpanWriter`](trace::SpanWriter), and `policy`, which says whether it makes any spans;
 //! - [`Client`], which puts them together.
 
