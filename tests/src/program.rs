@@ -22,7 +22,7 @@ pub enum Program {
     ExampleCoordinator,
     /// The example of a runner.
     ExampleRunner,
-    /// Python with aioquic and curl, for the clients and the server on those.
+    /// Python with aioquic, curl and OpenTelemetry's SDK, for the programs on those.
     PeerPython,
 }
 

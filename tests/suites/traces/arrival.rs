@@ -24,12 +24,12 @@ const CALLER: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00";
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 
 /// The tags of a span, but for what the store adds to every span.
-fn listed(span: &StoredSpan) -> Vec<(&str, &str)> {
+pub(crate) fn listed(span: &StoredSpan) -> Vec<(&str, &str)> {
     let tags = span.tags.iter().map(|(key, value)| (key.as_str(), value.as_str()));
     tags.filter(|(key, _)| !["span.kind", "error"].contains(key)).collect()
 }
 
-fn is_filed_under(span: &StoredSpan, runner: &str) {
+pub(crate) fn is_filed_under(span: &StoredSpan, runner: &str) {
     assert_eq!((span.service.as_str(), span.runner(), span.events), ("agent", runner, 0), "{span:?}");
     let resource: Vec<&str> = span.process_tags.keys().map(String::as_str).collect();
     assert_eq!(resource, ["miren.runner.id", "service.version"]);

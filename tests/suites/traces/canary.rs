@@ -123,7 +123,7 @@ fn traces_token(rig: &Rig) -> String {
 }
 
 /// Looks at everything of every request: path, query, headers and body.
-fn saw_no_canary(store: &BuiltInStore) {
+pub(crate) fn saw_no_canary(store: &BuiltInStore) {
     for request in store.requests() {
         let is_there = |text: &[u8]| text.to_ascii_lowercase().windows(CANARY.len()).any(|at| at == CANARY.as_bytes());
         let head = format!("{} {} {:?}", request.path, request.query, request.headers);

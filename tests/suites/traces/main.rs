@@ -1,6 +1,7 @@
 //! Spans from runners to the store: under the verified runner, with what is listed and nothing else, or dropped and
 //! counted. The rows of the table in `docs/traces.md` are tests of [`symptoms`].
 
+mod agent;
 mod arrival;
 mod canary;
 mod outages;
@@ -19,6 +20,7 @@ use telemetry_rig::wait::{self, TimedOut};
 use telemetry_runner_client::trace::{Entry, SpanWriter};
 use telemetry_runner_client::{Client, DropReason, Tally};
 
+use agent::*;
 use arrival::*;
 use canary::*;
 use outages::*;
@@ -33,6 +35,9 @@ telemetry_rig::suite! {
     spans_of_the_sdk_are_in_the_real_store_under_the_verified_runner needs [VictoriaTraces];
     a_journey_across_three_runners_is_one_trace_with_root_attempts_and_link;
     a_journey_across_three_runners_is_one_trace_in_the_real_store needs [VictoriaTraces];
+    spans_of_the_python_sdk_arrive_through_the_agent_under_its_runner_with_what_is_listed needs [RunnerAgent, PeerPython];
+    a_journey_across_three_processes_is_one_trace_with_root_attempts_and_link needs [RunnerAgent, PeerPython];
+    the_agent_refuses_spans_at_once_and_keeps_none_where_the_coordinator_takes_no_traces needs [RunnerAgent, PeerPython];
     log_records_inside_a_span_name_it_and_others_name_none;
     two_implementations_with_one_ratio_agree_on_100_000_trace_ids;
     the_callers_sampled_flag_changes_nothing;

@@ -1,0 +1,210 @@
+//! Programs with OpenTelemetry's Python SDK, which export to an agent beside them.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::{Duration, SystemTime};
+
+use http::StatusCode;
+use serde::Deserialize;
+use serde_json::Value;
+use telemetry_proto::RunnerId;
+use telemetry_rig::http::HttpClient;
+use telemetry_rig::program::Program;
+use telemetry_rig::rig::{Rig, StoreKind};
+use telemetry_rig::suite::TestResult;
+use telemetry_rig::wait;
+use telemetry_runner_client::trace::{Entry, Journey};
+use tempfile::TempDir;
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::process::{Child, Command};
+use tokio::time::timeout;
+
+use super::{DEADLINE, is_filed_under, listed, rig, saw_no_canary, writer};
+
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// The agent of a runner, with a spool that no span may reach. Killed when dropped.
+struct Agent {
+    address: SocketAddr,
+    folder: TempDir,
+    _child: Child,
+}
+
+impl Agent {
+    async fn start(rig: &Rig, runner: &str) -> Result<Self, Failure> {
+        let folder = tempfile::tempdir()?;
+        let issued = rig.cluster().issue(&RunnerId::new(runner)?)?;
+        let config = format!(
+            "coordinators = [\"localhost:{}\"]\n\
+             identity = {{ certificate = \"runner.pem\", key = \"runner.key\", ca = \"ca.pem\" }}\n\
+             spool = {{ folder = \"spool\" }}\nlisten = {{ address = \"127.0.0.1:0\" }}\n",
+            rig.relay_address().port()
+        );
+        for (name, text) in [
+            ("runner.pem", issued.chain_pem.as_str()),
+            ("runner.key", issued.key_pem.as_str()),
+            ("ca.pem", rig.cluster().root_pem()),
+            ("agent.toml", config.as_str()),
+        ] {
+            fs::write(folder.path().join(name), text)?;
+        }
+        let mut child = Command::new(Program::RunnerAgent.find()?)
+            .args(["run", "--config"])
+            .arg(folder.path().join("agent.toml"))
+            .env_remove("RUST_LOG")
+            .stdin(Stdio::null())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()?;
+        let mut log = BufReader::new(child.stderr.take().ok_or("no log")?).lines();
+        let started = async {
+            while let Some(line) = log.next_line().await? {
+                let event: Value = serde_json::from_str(&line)?;
+                if event["message"] == "agent started" {
+                    return Ok::<SocketAddr, Failure>(event["address"].as_str().ok_or("no address")?.parse()?);
+                }
+            }
+            Err("the agent ended".into())
+        };
+        let address = timeout(DEADLINE, started).await??;
+        // Whoever does not read a pipe stops its writer in the end.
+        tokio::spawn(async move { while let Ok(Some(_)) = log.next_line().await {} });
+        Ok(Self { address, folder, _child: child })
+    }
+
+    /// Waits until it answers an export of nothing with `status`: until it knows the policy.
+    async fn answers(&self, status: StatusCode) -> TestResult {
+        let client = HttpClient::new(self.address);
+        let look = async || {
+            let answer = client.post("/v1/traces", Some("application/x-protobuf"), "").await;
+            match answer.map_err(|error| error.to_string())?.0 {
+                answered if answered == status => Ok(()),
+                answered => Err(answered.to_string()),
+            }
+        };
+        Ok(wait::until(format!("the agent answers {status}"), DEADLINE, look).await?)
+    }
+
+    async fn status(&self) -> Result<Value, Failure> {
+        Ok(serde_json::from_slice(&HttpClient::new(self.address).get("/status").await?.1)?)
+    }
+
+    /// Nothing of spans is on its disk, whatever was written.
+    async fn has_spooled_nothing(&self) -> TestResult {
+        assert_eq!(self.status().await?["spool"]["batches"], 0);
+        for file in files(&self.folder.path().join("spool"))? {
+            let bytes = fs::read(&file)?;
+            assert!(!bytes.windows(6).any(|at| at == b"attach" || at == b"canary"), "{}", file.display());
+        }
+        Ok(())
+    }
+}
+
+fn files(folder: &Path) -> std::io::Result<Vec<std::path::PathBuf>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.is_dir() { found.extend(files(&path)?) } else { found.push(path) }
+    }
+    Ok(found)
+}
+
+/// What became of a program's exports.
+#[derive(Deserialize)]
+struct Exported {
+    trace: String,
+    exports: Vec<String>,
+}
+
+/// Runs `spans.py` beside the agent.
+async fn python(agent: &Agent, path: &str, arguments: &[&str]) -> Result<Exported, Failure> {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("peers/python/spans.py");
+    let program = Command::new(Program::PeerPython.find()?)
+        .arg("-B")
+        .arg(script)
+        .arg(format!("http://{}{path}", agent.address))
+        .args(arguments)
+        // A proxy that this machine may have is none of the agent's.
+        .env("NO_PROXY", "127.0.0.1")
+        .kill_on_drop(true)
+        .output();
+    let output = timeout(DEADLINE + Duration::from_secs(20), program).await??;
+    if !output.status.success() {
+        return Err(String::from_utf8_lossy(&output.stderr).into());
+    }
+    Ok(serde_json::from_slice(&output.stdout)?)
+}
+
+pub(crate) async fn spans_of_the_python_sdk_arrive_through_the_agent_under_its_runner_with_what_is_listed() -> TestResult
+{
+    let rig = rig(StoreKind::BuiltIn).start().await?;
+    let agent = Agent::start(&rig, "r7").await?;
+    agent.answers(StatusCode::OK).await?;
+    for (times, path) in ["/v1/traces", "/insert/opentelemetry/v1/traces"].into_iter().enumerate() {
+        let exported = python(&agent, path, &["request"]).await?;
+        assert_eq!(exported.exports, ["SUCCESS"]);
+        let spans = rig.trace_store().wait_for_trace(&exported.trace, times + 1).await?;
+        for span in &spans {
+            is_filed_under(span, "r7");
+            assert_eq!((span.name.as_str(), span.parent_id.as_str()), ("create volume", "0000000000000009"));
+            assert_eq!((span.tag("span.kind"), span.tag("error")), ("server", "true"));
+            assert_eq!(listed(span), [("http.response.status_code", "201"), ("http.route", "/volumes/{id}")]);
+        }
+    }
+    saw_no_canary(rig.built_in_store());
+    agent.has_spooled_nothing().await
+}
+
+pub(crate) async fn a_journey_across_three_processes_is_one_trace_with_root_attempts_and_link() -> TestResult {
+    let rig = rig(StoreKind::BuiltIn).start().await?;
+    let (attempting, settling) = (Agent::start(&rig, "r7").await?, Agent::start(&rig, "r8").await?);
+    for agent in [&attempting, &settling] {
+        agent.answers(StatusCode::OK).await?;
+    }
+    // This process accepts, one makes attempts, another settles. They share the command's ID and nothing else.
+    let command = "command-11";
+    let root = Journey::of(command).root();
+    let accepted = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?.as_nanos().to_string();
+    let mut request = writer(rig.runner(0)).await?.entry(Entry::Control, "create volume", None);
+    request.link(root);
+    let request_trace = request.context().ok_or("no request")?.trace_id.to_string();
+    drop(request);
+    rig.runner(0).client.flush(DEADLINE).await;
+    let attempts = python(&attempting, "/v1/traces", &["attempts", command]).await?;
+    let settled = python(&settling, "/v1/traces", &["settle", command, &accepted]).await?;
+    for exported in [attempts, settled] {
+        assert_eq!((exported.trace, exported.exports), (root.trace_id.to_string(), vec!["SUCCESS".to_owned()]));
+    }
+
+    let spans = rig.trace_store().wait_for_trace(&root.trace_id.to_string(), 3).await?;
+    let (roots, children): (Vec<_>, Vec<_>) = spans.iter().partition(|span| span.parent_id.is_empty());
+    let [settled] = roots[..] else { return Err(format!("{spans:?}").into()) };
+    is_filed_under(settled, "r8");
+    assert_eq!(settled.span_id, root.span_id.to_string());
+    assert_eq!(listed(settled), [("command_id", command), ("settlement_code", "attached")]);
+    let numbers: Vec<&str> = children.iter().map(|attempt| attempt.tag("attempt")).collect();
+    assert_eq!(numbers, ["1", "2"]);
+    for attempt in children {
+        is_filed_under(attempt, "r7");
+        assert_eq!((&attempt.parent_id, attempt.tag("command_id")), (&settled.span_id, command));
+        assert!(attempt.start_us >= settled.start_us, "an attempt is within the journey");
+    }
+    let request = rig.trace_store().wait_for_trace(&request_trace, 1).await?;
+    is_filed_under(&request[0], "r1");
+    assert_eq!(request[0].links, [(root.trace_id.to_string(), root.span_id.to_string())]);
+    attempting.has_spooled_nothing().await
+}
+
+pub(crate) async fn the_agent_refuses_spans_at_once_and_keeps_none_where_the_coordinator_takes_no_traces() -> TestResult
+{
+    let rig = Rig::builder().start().await?;
+    let agent = Agent::start(&rig, "r7").await?;
+    agent.answers(StatusCode::NOT_FOUND).await?;
+    let exported = python(&agent, "/v1/traces", &["request"]).await?;
+    assert_eq!(exported.exports, ["FAILURE"]);
+    let traces = &agent.status().await?["signals"]["traces"];
+    assert_eq!((&traces["written"], &traces["waiting"]), (&0.into(), &0.into()), "{traces}");
+    agent.has_spooled_nothing().await
+}
