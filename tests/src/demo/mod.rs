@@ -3,6 +3,7 @@
 
 mod attacks;
 mod input;
+mod journey;
 mod program_log;
 mod report;
 mod runner;
@@ -14,6 +15,7 @@ use telemetry_proto::exposition;
 use tokio::time::{Instant, interval};
 
 pub use attacks::Attempt;
+pub use journey::{JourneyReport, JourneySpan};
 pub use program_log::ProgramLog;
 pub use report::{Count, RefusalSummary, Report};
 pub use show::Show;
@@ -62,7 +64,7 @@ pub fn available_stores() -> StoreKind {
 /// [`DemoError`]; what merely does not hold is in the report instead.
 pub async fn run(stores: StoreKind, shipping: Duration, log: &ProgramLog, show: &Show) -> Result<Report, DemoError> {
     show.step("starting stores and relay");
-    let rig = Rig::builder().stores(stores).runners(RUNNERS).start().await?;
+    let rig = Rig::builder().stores(stores).traces(StoreKind::BuiltIn).runners(RUNNERS).start().await?;
     let mut runners = (0..RUNNERS).map(|n| DemoRunner::start(&rig, n)).collect::<Result<Vec<_>, _>>()?;
 
     show.step("writing before any token exists");
@@ -79,6 +81,7 @@ pub async fn run(stores: StoreKind, shipping: Duration, log: &ProgramLog, show: 
 
     show.step("arming");
     runners.iter().for_each(DemoRunner::arm);
+    let journey = journey::write(&runners).await;
     ship(&rig, &mut runners, &mut figures, log, shipping, show).await?;
     show.step("flushing");
     for runner in &mut runners {
@@ -88,7 +91,7 @@ pub async fn run(stores: StoreKind, shipping: Duration, log: &ProgramLog, show: 
     show.step("attacking");
     let refusals = attacks::try_all(&rig, |attempt| show.attempt(attempt)).await?;
     show.step("reading the stores back");
-    report::make(&rig, stores, &runners, unarmed && nothing_early, refusals).await
+    report::make(&rig, stores, &runners, unarmed && nothing_early, journey, refusals).await
 }
 
 async fn ship(

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use serde::Serialize;
 
 use super::attacks::{ATTACK_METRIC, Attempt};
+use super::journey::{self, JourneyReport};
 use super::runner::{DemoRunner, NUMBER};
 use super::{BEFORE_ARMING, DemoError};
 use crate::rig::{Rig, StoreKind};
@@ -23,6 +24,8 @@ pub struct Report {
     pub stored: Count,
     /// What was written before any token existed, and arrived.
     pub late_armed: LateArmed,
+    /// A command that three runners took part in.
+    pub journey: JourneyReport,
     /// What was tried against the relay.
     pub refusals: Vec<Attempt>,
     /// What the refusals amount to.
@@ -89,6 +92,7 @@ pub(super) async fn make(
     stores: StoreKind,
     runners: &[DemoRunner],
     waited: bool,
+    journey: Option<journey::Written>,
     refusals: Vec<Attempt>,
 ) -> Result<Report, DemoError> {
     let written = Count {
@@ -117,6 +121,7 @@ pub(super) async fn make(
         stored: Count { points: late(&points), records: late(&records) },
         waited,
     };
+    let journey = journey::read(rig, journey).await;
     let refused = RefusalSummary {
         as_expected: refusals.iter().filter(|attempt| attempt.ok).count(),
         stored: samples.iter().filter(|sample| sample.name == ATTACK_METRIC).count(),
@@ -129,6 +134,7 @@ pub(super) async fn make(
         && samples.iter().all(|sample: &Sample| sample.label("miren_runner").starts_with('r'))
         && waited
         && late_armed.stored == late_armed.written
+        && journey.ok
         && refused.as_expected == refusals.len()
         && refused.stored == 0;
     let stores = match stores {
@@ -136,7 +142,7 @@ pub(super) async fn make(
         StoreKind::Cluster => "a cluster",
         StoreKind::BuiltIn => "built-in",
     };
-    Ok(Report { stores, runners: reports, written, stored, late_armed, refusals, refused, ok })
+    Ok(Report { stores, runners: reports, written, stored, late_armed, journey, refusals, refused, ok })
 }
 
 fn runner_report(runner: &DemoRunner, points: &Numbers<'_>, records: &Numbers<'_>) -> RunnerReport {

@@ -72,6 +72,11 @@ impl fmt::Display for Report {
             "\nwritten before any token existed: {} points and {} records, stored {} and {}\n",
             late.written.points, late.written.records, late.stored.points, late.stored.records
         )?;
+        writeln!(f, "a command that three runners took part in, trace {}:", self.journey.trace)?;
+        for span in &self.journey.spans {
+            writeln!(f, "{:<10} {:<14} {}", span.runner, span.name, span.place)?;
+        }
+        writeln!(f)?;
         let width = self.refusals.iter().map(|attempt| attempt.name.len()).max().unwrap_or_default();
         for attempt in &self.refusals {
             let mark = if attempt.ok { "refused" } else { "WRONG" };
