@@ -29,7 +29,7 @@ use super::accounting::{DropReason, Tally};
 use super::batch::{Batch, BatchLimits, Frame, OpenBatch};
 use super::keeper::Bell;
 use super::notice::Notice;
-use super::queue::Queue;
+use super::queue::{self, Queue};
 use crate::backoff::Jitter;
 use crate::spool::BodyEncoding;
 
@@ -267,10 +267,19 @@ impl Outbox {
     fn has_room(&self, state: &State, item: usize) -> bool {
         match self.settings.keeping {
             Keeping::UntilDelivered => true,
-            Keeping::OneAttempt { max_items } => {
+            Keeping::OneAttempt { .. } => {
                 let bytes = state.queue.cost() + state.open.len() + item;
-                state.tally.waiting < max_items && bytes <= self.settings.max_memory - self.settings.batch.max_bytes
+                self.may_wait(&state.tally) && bytes <= self.settings.max_memory - self.settings.batch.max_bytes
             }
+        }
+    }
+
+    /// Whether anything more may wait, by the count of what does. A batch of somebody else is taken whole or not at all, so
+    /// that one may go beyond it.
+    const fn may_wait(&self, tally: &Tally) -> bool {
+        match self.settings.keeping {
+            Keeping::UntilDelivered => true,
+            Keeping::OneAttempt { max_items } => tally.waiting < max_items,
         }
     }
 
@@ -289,9 +298,10 @@ impl Outbox {
         }
         let (id, number, born) = (self.new_id(), state.next_number, Instant::now());
         let batch = Batch { id, number, items, body, born, encoding: BodyEncoding::Identity, query, position: None };
-        let State { desk, queue, .. } = &mut *state;
+        let State { desk, queue, tally, .. } = &mut *state;
         let confirmation = match desk {
-            None if !queue.has_room_for(&batch) => return Err(NotTaken::Full),
+            None if queue::cost(&batch) > queue.budget() => return Err(NotTaken::Oversize),
+            None if !queue.has_room_for(&batch) || !self.may_wait(tally) => return Err(NotTaken::Full),
             None => {
                 queue.push(batch);
                 None

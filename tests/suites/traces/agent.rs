@@ -7,12 +7,16 @@ use std::process::Stdio;
 use std::time::{Duration, SystemTime};
 
 use http::StatusCode;
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
+use prost::Message as _;
 use serde::Deserialize;
 use serde_json::Value;
 use telemetry_proto::RunnerId;
 use telemetry_rig::http::HttpClient;
 use telemetry_rig::program::Program;
 use telemetry_rig::rig::{Rig, StoreKind};
+use telemetry_rig::stores::Fault;
 use telemetry_rig::suite::TestResult;
 use telemetry_rig::wait;
 use telemetry_runner_client::trace::{Entry, Journey};
@@ -207,4 +211,31 @@ pub(crate) async fn the_agent_refuses_spans_at_once_and_keeps_none_where_the_coo
     let traces = &agent.status().await?["signals"]["traces"];
     assert_eq!((&traces["written"], &traces["waiting"]), (&0.into(), &0.into()), "{traces}");
     agent.has_spooled_nothing().await
+}
+
+pub(crate) async fn spans_wait_in_the_memory_of_the_agent_up_to_their_bound_and_never_on_its_disk() -> TestResult {
+    let rig = rig(StoreKind::BuiltIn).start().await?;
+    let agent = Agent::start(&rig, "r7").await?;
+    agent.answers(StatusCode::OK).await?;
+    rig.built_in_store().always(Some(Fault::Hang));
+    let client = HttpClient::new(agent.address);
+    let post = async |body| client.post("/v1/traces", Some("application/x-protobuf"), body).await;
+    let mut answers = Vec::new();
+    for _ in 0..6 {
+        answers.push(post(export("attach", 600)).await?.0.as_u16());
+    }
+    // A batch is taken whole while fewer than 2,048 wait.
+    assert_eq!(answers, [200, 200, 200, 200, 429, 429]);
+    assert_eq!(agent.status().await?["signals"]["traces"]["waiting"], 2_400);
+    let (status, why) = post(export(&"x".repeat(9 << 20), 1)).await?;
+    assert_eq!(status, StatusCode::PAYLOAD_TOO_LARGE, "{why:?}: what never fits is not to be tried again");
+    agent.has_spooled_nothing().await
+}
+
+/// An export of `count` spans.
+fn export(name: &str, count: usize) -> Vec<u8> {
+    let span = Span { trace_id: vec![1; 16], span_id: vec![2; 8], name: name.to_owned(), ..Span::default() };
+    let scope_spans = vec![ScopeSpans { spans: vec![span; count], ..Default::default() }];
+    let resource_spans = vec![ResourceSpans { scope_spans, ..Default::default() }];
+    ExportTraceServiceRequest { resource_spans }.encode_to_vec()
 }
