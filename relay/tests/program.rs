@@ -203,3 +203,72 @@ fn check_says_what_is_in_the_way_for_people_and_for_programs() {
     assert_eq!(code, Some(78));
     assert!(json.contains("tls.client_ca"), "{json}");
 }
+
+/// A relay that serves, and the lines of its log.
+struct Serving {
+    child: std::process::Child,
+    lines: std::sync::mpsc::Receiver<String>,
+}
+
+impl Serving {
+    fn start(config: &Path) -> Self {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_telemetry-relay"))
+            .args(["serve", "--config", config.to_str().unwrap()])
+            .stderr(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let stderr = std::io::BufReader::new(child.stderr.take().unwrap());
+        let (sender, lines) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            std::io::BufRead::lines(stderr).map_while(Result::ok).try_for_each(|line| sender.send(line))
+        });
+        Self { child, lines }
+    }
+
+    /// The next line that holds `words`.
+    fn wait_for(&self, words: &str) -> String {
+        let until = std::time::Instant::now() + std::time::Duration::from_secs(30);
+        loop {
+            let left = until.saturating_duration_since(std::time::Instant::now());
+            let line = self.lines.recv_timeout(left).unwrap_or_else(|_| panic!("no line with {words:?}"));
+            if line.contains(words) {
+                return line;
+            }
+        }
+    }
+
+    fn signal(&self, signal: &str) {
+        let sent = Command::new("kill").args([signal, &self.child.id().to_string()]).status().unwrap();
+        assert!(sent.success());
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn it_reloads_on_a_changed_file_and_on_sighup_and_stops_in_good_order() {
+    let dir = cluster();
+    let file = dir.path().join("relay.toml");
+    let removed = dir.path().join("removed.txt");
+    std::fs::write(&removed, "").unwrap();
+    let config = GOOD.to_owned() + "[runners]\nremoved = \"removed.txt\"\n[admin]\naddress = \"127.0.0.1:0\"\n";
+    std::fs::write(&file, config).unwrap();
+    let mut relay = Serving::start(&file);
+    let started = relay.wait_for("relay started");
+    assert!(started.contains("metrics=http://127.0.0.1:8428"), "{started}");
+    std::fs::write(&removed, "r7\n").unwrap();
+    relay.wait_for("configuration reloaded");
+    relay.signal("-HUP");
+    relay.wait_for("configuration reloaded");
+    std::fs::write(&removed, "not an id\n").unwrap();
+    let fault = relay.wait_for("the configuration was not reloaded");
+    assert!(fault.contains("removed.txt"), "{fault}");
+    relay.signal("-TERM");
+    relay.wait_for("relay stopped");
+    assert!(relay.child.wait().unwrap().success());
+}

@@ -1,7 +1,7 @@
 //! `telemetry-relay serve`.
 
 use std::io::IsTerminal;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use telemetry_relay::config::{self, ProcessEnv, Settings};
 use telemetry_relay::running::{FileWatch, Running};
@@ -39,8 +39,8 @@ async fn serve(path: &Path, settings: Settings) -> Outcome {
             _ = hangup.recv() => {}
             () = files.changed() => {}
         }
-        if let Some(watched) = reload(path, &running) {
-            files = watched;
+        if let Some(named) = reload(path, &running) {
+            files.watch(named);
         }
     }
     tracing::info!("relay draining");
@@ -49,8 +49,9 @@ async fn serve(path: &Path, settings: Settings) -> Outcome {
     Ok(())
 }
 
-/// Reads everything anew and puts it in force, or says what is wrong and leaves everything as it was.
-fn reload(path: &Path, running: &Running) -> Option<FileWatch> {
+/// Reads everything anew and puts it in force, or says what is wrong and leaves everything as it was. Returns the files that
+/// the configuration names now.
+fn reload(path: &Path, running: &Running) -> Option<Vec<PathBuf>> {
     let outcome = config::load(path, &ProcessEnv).map_err(|faults| faults.to_string()).and_then(|settings| {
         let files = settings.files.clone();
         running.apply(settings).map(|applied| (files, applied)).map_err(|error| error.to_string())
@@ -60,7 +61,7 @@ fn reload(path: &Path, running: &Running) -> Option<FileWatch> {
         Ok((files, applied)) => {
             let needs_restart = applied.needs_restart.join(" ");
             tracing::info!(closed_connections = applied.closed_connections, needs_restart, "configuration reloaded");
-            Some(FileWatch::new(files))
+            Some(files)
         }
         Err(fault) => {
             tracing::error!(%fault, "the configuration was not reloaded; the one before stays in force");

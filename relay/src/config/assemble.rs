@@ -119,7 +119,11 @@ fn check_admin(section: &AdminSection, faults: &mut ConfigFaults) {
 fn removed(file: &ConfigFile, base: &Path, faults: &mut ConfigFaults) -> Option<HashSet<RunnerId>> {
     match &file.runners.removed {
         None => Some(HashSet::new()),
-        Some(path) => faults.take("runners.removed", "", RemovedRunners::load(&base.join(path))),
+        Some(path) => {
+            const REMEDY: &str = "write one runner's ID a line; # starts a comment";
+            let path = base.join(path);
+            faults.take(&at("runners.removed", &path), REMEDY, RemovedRunners::load(&path))
+        }
     }
 }
 

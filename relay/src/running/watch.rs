@@ -32,6 +32,15 @@ impl FileWatch {
         Self { files, seen }
     }
 
+    /// Watches these files from now on. What was seen of a file stays; one that is new counts as changed, since nobody knows
+    /// whether it is still as it was when it was read.
+    pub fn watch(&mut self, files: Vec<PathBuf>) {
+        let seen =
+            |file: &PathBuf| self.files.iter().position(|known| known == file).and_then(|at| self.seen[at].clone());
+        self.seen = files.iter().map(seen).collect();
+        self.files = files;
+    }
+
     /// Completes when a file has changed and has not changed again for one look, so that a file that is being written, or
     /// the second of a pair, is not taken for the whole.
     pub async fn changed(&mut self) {
@@ -59,6 +68,20 @@ fn look(files: &[PathBuf]) -> Vec<Option<Fingerprint>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn a_change_between_two_lists_is_not_lost() {
+        let dir = tempfile::tempdir().unwrap();
+        let (old, new) = (dir.path().join("old"), dir.path().join("new"));
+        fs::write(&old, "a").unwrap();
+        fs::write(&new, "a").unwrap();
+        let mut watch = FileWatch::new(vec![old.clone()]);
+        fs::write(&old, "changed while the list was read").unwrap();
+        watch.watch(vec![old.clone()]);
+        tokio::time::timeout(Duration::from_secs(5), watch.changed()).await.unwrap();
+        watch.watch(vec![old, new]);
+        tokio::time::timeout(Duration::from_secs(5), watch.changed()).await.unwrap();
+    }
 
     #[tokio::test]
     async fn writing_replacing_and_removing_are_seen() {
