@@ -53,7 +53,9 @@ impl RelayProgram {
         let config = write_files(folder.path(), address, &parts)?;
         let log = folder.path().join("log.txt");
         let arguments = vec!["serve".into(), "--config".into(), config.into()];
-        let process = Process::new(program, arguments, log).env("RUST_LOG", LOG_LEVELS);
+        // The C library gives threads arenas of their own and keeps what each once held. With two of them, what is resident
+        // is what the relay holds; its systemd unit sets the same.
+        let process = Process::new(program, arguments, log).env("RUST_LOG", LOG_LEVELS).env("MALLOC_ARENA_MAX", "2");
         let probe = RunnerId::new("probe").map_err(|error| RigError::Setup(error.to_string()))?;
         let probe = parts.cluster.issue_runner(&probe)?;
         let relay = Self { process, address, roots: parts.cluster.roots().clone(), probe, _folder: folder };
