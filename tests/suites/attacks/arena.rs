@@ -40,30 +40,31 @@ pub(crate) fn count_panics() {
     }));
 }
 
+// The future of an attack is large, and a test's stack is small: each is boxed where it is made.
+
 /// Makes the attack against the relay's program, and against a relay in this process.
 pub(crate) async fn withstand(attack: impl AsyncFn(&Rig) -> TestResult) -> TestResult {
-    tokio::try_join!(against_program(&attack), in_process(&attack)).map(|_| ())
+    tokio::try_join!(Box::pin(against_program(&attack)), Box::pin(in_process(&attack))).map(|_| ())
 }
 
 /// The same for an attack whose first round makes the process grow to the size at which it withstands it: the second must
 /// add nothing.
 pub(crate) async fn withstand_twice(attack: impl AsyncFn(&Rig) -> TestResult) -> TestResult {
     let rig = Rig::builder().runners(2).relay_program("").start().await?;
-    // The future of an attack is large; two of them beside a third are too much for a test's stack.
     Box::pin(attack(&rig)).await?;
     tokio::try_join!(Box::pin(against(&rig, &attack)), Box::pin(in_process(&attack))).map(|_| ())
 }
 
 async fn against_program(attack: &impl AsyncFn(&Rig) -> TestResult) -> TestResult {
     let rig = Rig::builder().runners(2).relay_program("").start().await?;
-    against(&rig, attack).await
+    Box::pin(against(&rig, attack)).await
 }
 
 async fn against(rig: &Rig, attack: &impl AsyncFn(&Rig) -> TestResult) -> TestResult {
     // What the first request costs is no attack's doing.
     serves_honest_runners(rig).await?;
     let before = rig.relay_program().usage()?;
-    attack(rig).await?;
+    Box::pin(attack(rig)).await?;
     serves_honest_runners(rig).await?;
     holds_what_it_held(rig, before).await?;
     let log = rig.relay_program().log()?;
@@ -73,7 +74,7 @@ async fn against(rig: &Rig, attack: &impl AsyncFn(&Rig) -> TestResult) -> TestRe
 
 async fn in_process(attack: &impl AsyncFn(&Rig) -> TestResult) -> TestResult {
     let rig = Rig::builder().runners(2).start().await?;
-    attack(&rig).await?;
+    Box::pin(attack(&rig)).await?;
     serves_honest_runners(&rig).await?;
     nothing_runs(&rig).await?;
     assert_eq!(PANICS.load(Ordering::SeqCst), 0, "something panicked");
