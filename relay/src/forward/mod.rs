@@ -15,5 +15,5 @@ pub use answer::Answer;
 pub(crate) use client::Outgoing;
 pub use client::{Backend, BackendSettings};
 pub use pin::TenantPin;
-pub(crate) use target::needs_account;
 pub use target::{Attribution, LogStreamFields, StreamFieldsError, Target};
+pub(crate) use target::{RUNNER_LABEL, needs_account};

@@ -11,7 +11,7 @@ use super::TenantPin;
 use crate::intake::LogFields;
 
 /// The label and field that name the verified runner.
-const RUNNER_LABEL: &str = "miren_runner";
+pub(crate) const RUNNER_LABEL: &str = "miren_runner";
 
 /// The label that names the tenant in a store that knows no tenants.
 const TENANT_LABEL: &str = "miren_tenant";

@@ -6,9 +6,7 @@ use telemetry_proto::RunnerId;
 use telemetry_proto::exposition::{LineFault, Point, is_control_line, parse_line};
 
 use super::{DropReason, PointLimits};
-
-/// The label that names the runner.
-const RUNNER_LABEL: &str = "miren_runner";
+use crate::forward::RUNNER_LABEL;
 
 /// The label that names the cluster, which is not for runners to say.
 pub(super) const CLUSTER_LABEL: &str = "miren_cluster";
