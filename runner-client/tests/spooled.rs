@@ -125,9 +125,10 @@ async fn while_the_relay_is_away_memory_stays_small_and_what_is_written_waits_on
     let filler = "x".repeat(4_000);
     for number in 0..5_000_u64 {
         client.metrics().write(Point::new(format!("p{number}"), 1.0).label("filler", &filler)).unwrap();
-        if number % 100 == 99 {
-            // The disk is slower than a loop; a writer that is faster for long is told that older items go.
-            until(|| client.spool_stats().unwrap().waiting.metrics.items + 50 >= number).await;
+        if number % 40 == 39 {
+            // The disk is slower than a loop, and half of the memory is for what is not stored yet. So never more than these
+            // forty and an open batch (16 items) wait for the disk, however slow it is.
+            until(|| client.spool_stats().unwrap().waiting.metrics.items + 16 > number).await;
         }
     }
     let tally = client.tally(Signal::Metrics);
