@@ -20,6 +20,7 @@ use futures_util::stream;
 use http_body::Frame;
 use http_body_util::StreamBody;
 use telemetry_proto::exposition::{ControlScan, Point, write_point};
+use telemetry_relay::Workers;
 use telemetry_relay::admission::BodyReservation;
 use telemetry_relay::intake::{BodyLimits, Encoding, LogFields, WriteHead, read_whole};
 
@@ -94,7 +95,8 @@ async fn read(pieces: &[Bytes], encoding: Encoding, look_for_marker: bool) -> Ou
     let frames = pieces.iter().map(|piece| Ok::<_, Infallible>(Frame::data(piece.clone())));
     let body = StreamBody::new(stream::iter(frames));
     let limits = BodyLimits::default();
-    let body = read_whole(body, &head, limits, look_for_marker, BodyReservation::unlimited()).await;
+    let body =
+        read_whole(body, &head, limits, look_for_marker, BodyReservation::unlimited(), &Workers::default()).await;
     black_box(body.map_err(|reason| reason.as_str())?);
     Ok(())
 }

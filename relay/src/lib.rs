@@ -30,3 +30,4 @@ pub use refusal::{Refusal, ResponseBody};
 pub use refusal_log::RecentRefusal;
 pub use removal::end_removed;
 pub use service::RelayService;
+pub use workers::Workers;

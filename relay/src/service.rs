@@ -265,7 +265,7 @@ impl Relay {
         sender.admit(head.content_length.unwrap_or(0))?;
         let reservation = self.reserve(&sender, &head).await?;
         let look_for_marker = signal == Signal::Metrics;
-        let body = read_whole(body, &head, self.body_limits, look_for_marker, reservation).await?;
+        let body = read_whole(body, &head, self.body_limits, look_for_marker, reservation, &self.workers).await?;
         if head.content_length.is_none() {
             sender.charge(body.len());
         }

@@ -1,19 +1,24 @@
 //! Threads for work that others must not wait for.
 
 use std::sync::Arc;
-use std::thread::available_parallelism;
+use std::thread::{Builder, available_parallelism};
 
 use telemetry_proto::Reason;
-use tokio::sync::Semaphore;
-use tokio::task::spawn_blocking;
+use tokio::sync::{Semaphore, oneshot};
 
 /// Up to so many bytes are worked on where they are: less than a millisecond, and less than it costs to hand them over.
 const AT_ONCE_BYTES: u64 = 256 * 1024;
+/// How much a worker steps back: the most there is, about a seventieth of the share of a thread at 0.
+#[cfg(target_os = "linux")]
+const NICE: i32 = 19;
 
 /// Lets so many threads work at a time that a core is left for everything else, first come first served. What waits holds
 /// its memory, and so is as bounded as that is.
+///
+/// A thread is started for each piece of work, which costs far less than the smallest piece, and steps back: where cores
+/// are scarce, whoever serves connections goes first.
 #[derive(Debug)]
-pub(crate) struct Workers {
+pub struct Workers {
     places: Arc<Semaphore>,
 }
 
@@ -25,8 +30,7 @@ impl Default for Workers {
 }
 
 impl Workers {
-    /// Does work on `bytes` bytes: on a thread of its own if those are many. Whoever stops waiting does not stop the work,
-    /// so it must own all that it holds.
+    /// Does work on `bytes` bytes: [apart](Self::apart) if those are many.
     ///
     /// # Errors
     /// [`Reason::InternalError`]: the work panicked.
@@ -38,12 +42,36 @@ impl Workers {
         if bytes <= AT_ONCE_BYTES {
             return Ok(work());
         }
+        self.apart(work).await
+    }
+
+    /// Does work on a thread of its own. Whoever stops waiting does not stop the work, so it must own all that it holds.
+    ///
+    /// # Errors
+    /// [`Reason::InternalError`]: the work panicked, or there is no thread to be had.
+    pub(crate) async fn apart<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, Reason> {
         let place = Arc::clone(&self.places).acquire_owned().await.map_err(|_| Reason::InternalError)?;
+        let (sender, result) = oneshot::channel();
         let work = move || {
             let _place = place;
-            work()
+            step_back();
+            let _ = sender.send(work());
         };
-        spawn_blocking(work).await.map_err(|_| Reason::InternalError)
+        Builder::new().name("relay-worker".to_owned()).spawn(work).map_err(|_| Reason::InternalError)?;
+        // A panic drops the sender.
+        result.await.map_err(|_| Reason::InternalError)
+    }
+}
+
+/// Lets the other threads of the process go first. On Linux a nice value belongs to the thread that calls, see setpriority(2).
+/// Elsewhere it would be the whole process's.
+fn step_back() {
+    #[cfg(target_os = "linux")]
+    if let Err(error) = rustix::process::setpriority_process(None, NICE) {
+        tracing::debug!(%error, "a worker thread keeps the priority of its process");
     }
 }
 
@@ -63,6 +91,15 @@ mod tests {
         let place = || thread::current().id();
         assert_eq!(workers.run(AT_ONCE_BYTES, place).await, Ok(here));
         assert_ne!(workers.run(AT_ONCE_BYTES + 1, place).await, Ok(here));
+    }
+
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn a_worker_steps_back_and_nobody_else_does() {
+        let nice = || rustix::process::getpriority_process(None).unwrap();
+        let before = nice();
+        assert_eq!(Workers::default().run(u64::MAX, nice).await, Ok(NICE));
+        assert_eq!(nice(), before);
     }
 
     #[tokio::test]

@@ -18,6 +18,7 @@ use super::blocks::Blocks;
 use super::decode::Decoder;
 use super::{Encoding, WriteHead};
 use crate::admission::BodyReservation;
+use crate::workers::Workers;
 
 /// Bounds of one body.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -104,7 +105,8 @@ impl WholeBody {
     }
 }
 
-/// Reads `body` to its end. `look_for_marker` says whether to search the decoded bytes for the coordinator's marker.
+/// Reads `body` to its end. `look_for_marker` says whether to search the decoded bytes for the coordinator's marker;
+/// `workers` decode what takes long.
 ///
 /// # Errors
 /// The reason why the body is refused; nothing of it has gone anywhere then.
@@ -114,6 +116,7 @@ pub async fn read_whole<B>(
     limits: BodyLimits,
     look_for_marker: bool,
     reservation: BodyReservation,
+    workers: &Workers,
 ) -> Result<WholeBody, Reason>
 where
     B: Body<Data = Bytes>,
@@ -142,7 +145,7 @@ where
         if len > max_bytes {
             return Err(if head.content_length.is_some() { Reason::LengthMismatch } else { Reason::BodyTooLarge });
         }
-        inspector.push(&chunk).await?;
+        inspector.push(&chunk, workers).await?;
         blocks.push(&chunk);
     }
     if head.content_length.is_some_and(|announced| announced != len) {
@@ -171,11 +174,17 @@ impl Inspector {
         Decoder::new(encoding, max_decoded_bytes, observer).map(|d| Self(Some(d))).map_err(|_| Reason::InternalError)
     }
 
-    async fn push(&mut self, chunk: &[u8]) -> Result<(), Reason> {
-        match &mut self.0 {
-            Some(decoder) => decoder.push_in_turns(chunk).await,
-            None => Ok(()),
+    async fn push(&mut self, chunk: &Bytes, workers: &Workers) -> Result<(), Reason> {
+        let Some(decoder) = &mut self.0 else { return Ok(()) };
+        let left = decoder.push_in_turns(chunk).await?;
+        if left.is_empty() {
+            return Ok(());
         }
+        let left = chunk.slice_ref(left);
+        let Some(mut decoder) = self.0.take() else { return Ok(()) };
+        let work = move || decoder.push(&left).map(|()| decoder);
+        self.0 = Some(workers.apart(work).await??);
+        Ok(())
     }
 
     fn finish(self) -> Result<Observer, Reason> {
@@ -238,7 +247,8 @@ mod tests {
     }
 
     async fn read(chunks: &[&[u8]], head: &WriteHead) -> Result<WholeBody, Reason> {
-        read_whole(body(chunks), head, BodyLimits::default(), true, BodyReservation::unlimited()).await
+        read_whole(body(chunks), head, BodyLimits::default(), true, BodyReservation::unlimited(), &Workers::default())
+            .await
     }
 
     #[tokio::test]
@@ -270,7 +280,8 @@ mod tests {
         let bomb = gzip(&vec![0; 1 << 22]);
         let limits = BodyLimits { max_decoded_bytes: 1 << 20, ..BodyLimits::default() };
         let head = head(bomb.len() as u64, Encoding::Gzip);
-        let result = read_whole(body(&[&bomb]), &head, limits, false, BodyReservation::unlimited()).await;
+        let result =
+            read_whole(body(&[&bomb]), &head, limits, false, BodyReservation::unlimited(), &Workers::default()).await;
         assert_eq!(result.unwrap_err(), Reason::DecodedTooLarge);
     }
 
@@ -279,8 +290,15 @@ mod tests {
         let stalled = StreamBody::new(stream::pending::<Result<Frame<Bytes>, Infallible>>());
         let limits = BodyLimits::default();
         let started = Instant::now();
-        let result =
-            read_whole(stalled, &head(5, Encoding::Identity), limits, false, BodyReservation::unlimited()).await;
+        let result = read_whole(
+            stalled,
+            &head(5, Encoding::Identity),
+            limits,
+            false,
+            BodyReservation::unlimited(),
+            &Workers::default(),
+        )
+        .await;
         assert_eq!(result.unwrap_err(), Reason::BodyTooSlow);
         assert_eq!(started.elapsed().as_secs(), limits.idle_timeout.as_secs());
 
@@ -288,8 +306,15 @@ mod tests {
             tokio::time::sleep(Duration::from_secs(29)).await;
             Some((Ok::<_, Infallible>(Frame::data(Bytes::from_static(b"x"))), ()))
         })));
-        let result =
-            read_whole(trickle, &head(100_000, Encoding::Identity), limits, false, BodyReservation::unlimited()).await;
+        let result = read_whole(
+            trickle,
+            &head(100_000, Encoding::Identity),
+            limits,
+            false,
+            BodyReservation::unlimited(),
+            &Workers::default(),
+        )
+        .await;
         assert_eq!(result.unwrap_err(), Reason::BodyTooSlow);
     }
 
@@ -302,6 +327,7 @@ mod tests {
             BodyLimits::default(),
             false,
             BodyReservation::unlimited(),
+            &Workers::default(),
         )
         .await;
         assert_eq!(result.unwrap_err(), Reason::BodyIncomplete);

@@ -105,6 +105,7 @@ mod tests {
     use super::super::testing::{Recording, tenant};
     use super::super::{OperationalMetrics, SinkLimits};
     use super::*;
+    use crate::Workers;
     use crate::admission::BodyReservation;
     use crate::gate::fixtures::{NOW, TestClock, peer, runner};
     use crate::intake::{BodyLimits, LogFields, WriteHead, gzip, read_whole};
@@ -127,7 +128,9 @@ mod tests {
         let head = WriteHead { content_length, encoding, operational: true, batch_id: None, log_fields };
         let frames = bytes.chunks(piece).map(|piece| Ok::<_, Infallible>(Frame::data(piece.to_vec().into())));
         let body = StreamBody::new(stream::iter(frames.collect::<Vec<_>>()));
-        read_whole(body, &head, BodyLimits::default(), true, BodyReservation::unlimited()).await.unwrap()
+        read_whole(body, &head, BodyLimits::default(), true, BodyReservation::unlimited(), &Workers::default())
+            .await
+            .unwrap()
     }
 
     /// The points that a body becomes, as text, and what it is answered with.

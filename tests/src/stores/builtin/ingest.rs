@@ -13,47 +13,63 @@ use telemetry_relay::forward::Account;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use super::{LogLine, NO_ACCOUNT, Sample, State, spans};
+use super::{LogLine, NO_ACCOUNT, Sample, State, StoredSpan, spans};
 
-/// Stores a body and says what the store's answer is.
-pub(super) fn write(state: &mut State, head: &Parts, body: Bytes) -> StatusCode {
-    let arguments = Arguments::parse(head.uri.query().unwrap_or_default());
-    // The real stores read a form as arguments: the payload is lost, and acknowledged.
-    let form = header(head, header::CONTENT_TYPE).starts_with(b"application/x-www-form-urlencoded");
-    let body = if form { Bytes::new() } else { body };
-    let Some(body) = decompress(body, header(head, header::CONTENT_ENCODING)) else {
-        return StatusCode::BAD_REQUEST;
-    };
-    let path = head.uri.path();
-    if let Some(account) = metrics_account(path) {
-        state.samples.extend(samples(&body, &arguments).into_iter().map(|sample| (account, sample)));
-        return StatusCode::NO_CONTENT;
-    }
-    if path == Signal::Traces.store_path() {
-        return write_spans(state, head, &body);
-    }
-    if path != Signal::Logs.store_path() {
-        return StatusCode::NOT_FOUND;
-    }
-    match (logs_account(head), log_lines(&body, &arguments)) {
-        (Some(account), Some(lines)) => {
-            state.log_lines.extend(lines.into_iter().map(|line| (account, line)));
-            StatusCode::OK
+/// What a body holds.
+pub(super) enum Batch {
+    Samples(Account, Vec<Sample>),
+    LogLines(Account, Vec<LogLine>),
+    Spans(Vec<StoredSpan>),
+}
+
+impl Batch {
+    /// Reads a body, which takes its time with a large one.
+    ///
+    /// # Errors
+    /// What the store answers to a body that it does not take.
+    pub(super) fn read(head: &Parts, body: Bytes) -> Result<Self, StatusCode> {
+        let arguments = Arguments::parse(head.uri.query().unwrap_or_default());
+        // The real stores read a form as arguments: the payload is lost, and acknowledged.
+        let form = header(head, header::CONTENT_TYPE).starts_with(b"application/x-www-form-urlencoded");
+        let body = if form { Bytes::new() } else { body };
+        let body = decompress(body, header(head, header::CONTENT_ENCODING)).ok_or(StatusCode::BAD_REQUEST)?;
+        let path = head.uri.path();
+        if let Some(account) = metrics_account(path) {
+            return Ok(Self::Samples(account, samples(&body, &arguments)));
         }
-        _ => StatusCode::BAD_REQUEST,
+        if path == Signal::Traces.store_path() {
+            return read_spans(head, &body).map(Self::Spans).ok_or(StatusCode::BAD_REQUEST);
+        }
+        if path != Signal::Logs.store_path() {
+            return Err(StatusCode::NOT_FOUND);
+        }
+        let lines = logs_account(head).zip(log_lines(&body, &arguments)).ok_or(StatusCode::BAD_REQUEST)?;
+        Ok(Self::LogLines(lines.0, lines.1))
+    }
+
+    /// Stores it and says what the store's answer is.
+    pub(super) fn store(self, state: &mut State) -> StatusCode {
+        match self {
+            Self::Samples(account, samples) => {
+                state.samples.extend(samples.into_iter().map(|sample| (account, sample)));
+                StatusCode::NO_CONTENT
+            }
+            Self::LogLines(account, lines) => {
+                state.log_lines.extend(lines.into_iter().map(|line| (account, line)));
+                StatusCode::OK
+            }
+            Self::Spans(spans) => {
+                state.spans.extend(spans);
+                StatusCode::OK
+            }
+        }
     }
 }
 
 /// Parameters of the content type are refused, as later versions of VictoriaTraces do.
-fn write_spans(state: &mut State, head: &Parts, body: &[u8]) -> StatusCode {
+fn read_spans(head: &Parts, body: &[u8]) -> Option<Vec<StoredSpan>> {
     let is_protobuf = header(head, header::CONTENT_TYPE) == b"application/x-protobuf";
-    match is_protobuf.then(|| spans::read(body)).flatten() {
-        Some(spans) => {
-            state.spans.extend(spans);
-            StatusCode::OK
-        }
-        None => StatusCode::BAD_REQUEST,
-    }
+    is_protobuf.then(|| spans::read(body)).flatten()
 }
 
 /// The account that a path of VictoriaMetrics leads to: a single node has one, a cluster takes it from the path. The form

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::request::Parts;
 use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full, StreamBody};
@@ -13,10 +14,11 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use parking_lot::Mutex;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::task::JoinSet;
+use tokio::task::{JoinSet, spawn_blocking};
 
 use super::fault::{BudgetedStream, Cut, Fault, WriteBudget};
-use super::{State, ingest, jaeger, own_metrics};
+use super::ingest::Batch;
+use super::{State, jaeger, own_metrics};
 
 type Answer = Response<UnsyncBoxBody<Bytes, Close>>;
 
@@ -72,11 +74,8 @@ async fn answer(request: Request<Incoming>, state: Arc<Mutex<State>>, budget: Wr
     state.lock().complete(index, &body);
 
     match fault {
-        None | Some(Fault::Delay(_)) => Ok(plain(ingest::write(&mut state.lock(), &head, body), "")),
-        Some(Fault::StoreThenCut(cut)) => {
-            let status = ingest::write(&mut state.lock(), &head, body);
-            Ok(cut_answer(status, cut, &budget))
-        }
+        None | Some(Fault::Delay(_)) => Ok(plain(store(&state, head, body).await?, "")),
+        Some(Fault::StoreThenCut(cut)) => Ok(cut_answer(store(&state, head, body).await?, cut, &budget)),
         Some(Fault::Answer(status)) => Ok(plain(status, "")),
         Some(Fault::AnswerRetryAfter(status, seconds)) => {
             Ok(with(header::RETRY_AFTER, &seconds.to_string(), plain(status, "")))
@@ -85,6 +84,12 @@ async fn answer(request: Request<Incoming>, state: Arc<Mutex<State>>, budget: Wr
         Some(Fault::Hang) => pending().await,
         Some(Fault::CloseAtOnce) => Err(Close),
     }
+}
+
+/// One large body does not keep others waiting.
+async fn store(state: &Mutex<State>, head: Parts, body: Bytes) -> Result<StatusCode, Close> {
+    let read = spawn_blocking(move || Batch::read(&head, body)).await.map_err(|_| Close)?;
+    Ok(read.map_or_else(|refusal| refusal, |batch| batch.store(&mut state.lock())))
 }
 
 fn plain(status: StatusCode, body: impl Into<Bytes>) -> Answer {
