@@ -176,7 +176,7 @@ impl Inspector {
 
     async fn push(&mut self, chunk: &Bytes, workers: &Workers) -> Result<(), Reason> {
         let Some(decoder) = &mut self.0 else { return Ok(()) };
-        let left = decoder.push_in_turns(chunk).await?;
+        let left = decoder.push_until_dear(chunk).await?;
         if left.is_empty() {
             return Ok(());
         }

@@ -76,21 +76,32 @@ impl<W: Write> Decoder<W> {
         Ok(Self { coding, max_bytes, turn: 0 })
     }
 
-    /// Takes the next piece of the encoded body, and lets others use the thread meanwhile. Says what is left because it
-    /// [is dear](Self::is_dear).
-    pub(crate) async fn push_in_turns<'p>(&mut self, mut piece: &'p [u8]) -> Result<&'p [u8], Reason> {
+    /// Takes the next piece of the encoded body, and lets others use the thread meanwhile.
+    pub(crate) async fn push_in_turns(&mut self, mut piece: &[u8]) -> Result<(), Reason> {
+        while !piece.is_empty() {
+            piece = self.take_turn(piece).await?;
+        }
+        Ok(())
+    }
+
+    /// Takes the next piece of the encoded body in turns until it is dear: what is left then belongs on a thread that nobody
+    /// else waits for, since a few bytes may decode to a hundred megabytes.
+    pub(crate) async fn push_until_dear<'p>(&mut self, mut piece: &'p [u8]) -> Result<&'p [u8], Reason> {
         while !piece.is_empty() && !self.is_dear() {
-            piece = self.step(piece)?;
-            if self.turn >= TURN_BYTES as u64 {
-                self.turn = 0;
-                tokio::task::yield_now().await;
-            }
+            piece = self.take_turn(piece).await?;
         }
         Ok(piece)
     }
 
-    /// Whether the body has decoded to so much that what is left of it belongs on a thread that nobody else waits for: a few
-    /// bytes may decode to a hundred megabytes.
+    async fn take_turn<'p>(&mut self, piece: &'p [u8]) -> Result<&'p [u8], Reason> {
+        let left = self.step(piece)?;
+        if self.turn >= TURN_BYTES as u64 {
+            self.turn = 0;
+            tokio::task::yield_now().await;
+        }
+        Ok(left)
+    }
+
     fn is_dear(&self) -> bool {
         !matches!(self.coding, Coding::Identity(_)) && self.max_bytes - self.limited().left >= DEAR_BYTES
     }
@@ -238,7 +249,7 @@ pub(crate) mod tests {
             (Encoding::Zstd, zstd::encode_all(&zeros[..], 3).unwrap()),
         ] {
             let mut decoder = Decoder::new(encoding, LEN as u64, Vec::new()).unwrap();
-            let (polls, left) = polls(decoder.push_in_turns(&body));
+            let (polls, left) = polls(decoder.push_until_dear(&body));
             let left = left.unwrap();
             let at_once = if encoding == Encoding::Identity { LEN } else { usize::try_from(DEAR_BYTES).unwrap() };
             assert_eq!(left.is_empty(), encoding == Encoding::Identity, "{encoding:?}");
