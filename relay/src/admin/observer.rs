@@ -115,6 +115,19 @@ impl Observer {
         tenants.iter().take(MAX_LISTED).map(|tenant| TenantStatus::of(tenant)).collect()
     }
 
+    /// The state in one line, for a service manager.
+    #[must_use]
+    pub fn summary(&self) -> String {
+        let mut line = format!("{} connections", self.listener.metrics().active_connections());
+        for store in self.stores.status(&self.service).iter().filter(|store| store.up == Some(false)) {
+            line += &format!("; the store for {} does not answer", store.signal);
+        }
+        if self.config.lock().fault.is_some() {
+            line += "; the configuration on disk is broken and not in force";
+        }
+        line
+    }
+
     /// The state as it is now.
     #[must_use]
     pub fn status(&self) -> Status {

@@ -1,18 +1,22 @@
 //! `telemetry-relay serve`.
 
-use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use telemetry_daemon::{ServiceManager, start_log};
 use telemetry_relay::config::{self, ProcessEnv, Settings};
 use telemetry_relay::running::{FileWatch, Running};
 use tokio::signal::unix::{SignalKind, signal};
-use tracing_subscriber::EnvFilter;
+use tokio::time::{MissedTickBehavior, interval};
 
 use super::Outcome;
 use super::exit::Failure;
 
+/// How often the service manager is told how it is, if that has changed.
+const TELL_EVERY: Duration = Duration::from_secs(5);
+
 pub(super) fn run(path: &Path) -> Outcome {
-    start_log();
+    start_log("info");
     let settings = config::load(path, &ProcessEnv)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(Failure::other)?;
     runtime.block_on(serve(path, settings))
@@ -24,25 +28,33 @@ async fn serve(path: &Path, settings: Settings) -> Outcome {
     let mut interrupt = signal(SignalKind::interrupt()).map_err(Failure::other)?;
     let mut hangup = signal(SignalKind::hangup()).map_err(Failure::other)?;
     let mut files = FileWatch::new(settings.files.clone());
-    let stores: Vec<_> = settings.fixed.stores.iter().map(|(signal, s)| format!("{signal}={}", s.address)).collect();
-    let mints = settings.issuer.is_some();
+    let start = Start::of(&settings);
     let running = Running::start(settings).await.map_err(Failure::other)?;
-    let admin = running.admin().map(|admin| admin.local_addr().to_string());
-    tracing::info!(
-        version = env!("CARGO_PKG_VERSION"), address = %running.listener().local_addr(), admin, stores = stores.join(" "),
-        mints, "relay started"
-    );
+    start.log(&running);
+    let mut manager = ServiceManager::of_environment();
+    manager.ready(&running.observer().summary());
+    let view = running.listener().view();
+    let _watchdog = manager.watch(move || view.is_serving());
+    let mut tell = interval(TELL_EVERY);
+    tell.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
             _ = terminate.recv() => break,
             _ = interrupt.recv() => break,
+            _ = tell.tick() => {
+                manager.status(&running.observer().summary());
+                continue;
+            }
             _ = hangup.recv() => {}
             () = files.changed() => {}
         }
+        manager.reloading();
         if let Some(named) = reload(path, &running) {
             files.watch(named);
         }
+        manager.ready(&running.observer().summary());
     }
+    manager.stopping("draining");
     tracing::info!("relay draining");
     running.stop().await;
     tracing::info!("relay stopped");
@@ -70,9 +82,26 @@ fn reload(path: &Path, running: &Running) -> Option<Vec<PathBuf>> {
     }
 }
 
-/// Text for a terminal, JSON for everything else. `RUST_LOG` chooses what is logged.
-fn start_log() {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    if std::io::stderr().is_terminal() { log.init() } else { log.json().flatten_event(true).init() }
+/// What the first line of the log says, beside addresses that are known only once they are bound.
+struct Start {
+    stores: String,
+    disabled: String,
+}
+
+impl Start {
+    fn of(settings: &Settings) -> Self {
+        let stores = settings.fixed.stores.iter().map(|(signal, store)| format!("{signal}={}", store.address));
+        Self { stores: stores.collect::<Vec<_>>().join(" "), disabled: settings.disabled().join(" ") }
+    }
+
+    fn log(&self, running: &Running) {
+        tracing::info!(
+            version = env!("CARGO_PKG_VERSION"),
+            address = %running.listener().local_addr(),
+            admin = running.admin().map(|admin| admin.local_addr().to_string()),
+            stores = self.stores,
+            disabled = self.disabled,
+            "relay started"
+        );
+    }
 }

@@ -12,7 +12,7 @@ use telemetry_proto::{RunnerId, Signal};
 use super::{Operational, OperationalSection};
 use crate::admin::{AdminConfig, CertificateStatus};
 use crate::admission::BudgetLimits;
-use crate::forward::BackendSettings;
+use crate::forward::{Attribution, BackendSettings};
 use crate::gate::KeySet;
 use crate::intake::BodyLimits;
 use crate::issuer::{IssuerConfig, SigningKey};
@@ -40,6 +40,25 @@ pub struct Settings {
     pub fixed: FixedSettings,
     /// The files that all this came from.
     pub files: Vec<PathBuf>,
+}
+
+impl Settings {
+    /// What of a relay is off by these settings, for the operator to see at the start.
+    #[must_use]
+    pub fn disabled(&self) -> Vec<&'static str> {
+        let fixed = &self.fixed;
+        let stored = |signal| fixed.stores.iter().any(|(stored, _)| *stored == signal);
+        let parts = [
+            ("metrics", stored(Signal::Metrics)),
+            ("logs", stored(Signal::Logs)),
+            ("traces", stored(Signal::Traces)),
+            ("minting", self.issuer.is_some()),
+            ("admin", fixed.admin.is_some()),
+            ("reset-key", fixed.listener.reset_key.is_some()),
+            ("attribution", fixed.stores.iter().all(|(_, store)| store.attribution == Attribution::Pinned)),
+        ];
+        parts.into_iter().filter(|(_, on)| !on).map(|(part, _)| part).collect()
+    }
 }
 
 /// Which certificates are shown and accepted.

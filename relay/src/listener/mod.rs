@@ -165,7 +165,12 @@ impl ListenerHandle {
     /// A view of who is connected, for those who only watch. Cheap to clone.
     #[must_use]
     pub fn view(&self) -> ListenerView {
-        ListenerView { address: self.address, peers: self.peers.clone(), metrics: self.metrics.clone() }
+        ListenerView {
+            address: self.address,
+            peers: self.peers.clone(),
+            metrics: self.metrics.clone(),
+            accepting: self.accepting.abort_handle(),
+        }
     }
 
     /// Uses another TLS configuration for new connections. Those that are open stay; to end those that would not get in any

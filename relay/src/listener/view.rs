@@ -2,6 +2,8 @@
 
 use std::net::SocketAddr;
 
+use tokio::task::AbortHandle;
+
 use super::metrics::ListenerMetrics;
 use super::peers::{Connected, Peers};
 
@@ -11,6 +13,7 @@ pub struct ListenerView {
     pub(super) address: SocketAddr,
     pub(super) peers: Peers,
     pub(super) metrics: ListenerMetrics,
+    pub(super) accepting: AbortHandle,
 }
 
 impl ListenerView {
@@ -18,6 +21,12 @@ impl ListenerView {
     #[must_use]
     pub const fn local_addr(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Whether it still takes connections, or drains. It has ended otherwise.
+    #[must_use]
+    pub fn is_serving(&self) -> bool {
+        !self.accepting.is_finished()
     }
 
     /// Who is connected.

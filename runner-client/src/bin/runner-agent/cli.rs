@@ -1,13 +1,12 @@
 //! The command line: what can be asked for, and with which exit code it ends.
 
-use std::io::IsTerminal as _;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use telemetry_daemon::start_log;
 use telemetry_runner_client::Signal;
-use tracing_subscriber::EnvFilter;
 
 use crate::exit::{self, Failure, Outcome};
 use crate::{ask, config, run, send};
@@ -146,11 +145,4 @@ fn act(command: Command) -> Outcome {
 
 fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
     tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(Failure::other)
-}
-
-/// Text for a terminal, JSON for everything else. `RUST_LOG` chooses what is logged.
-fn start_log(default_level: &str) {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default_level));
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    if std::io::stderr().is_terminal() { log.init() } else { log.json().flatten_event(true).init() }
 }

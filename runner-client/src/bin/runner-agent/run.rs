@@ -4,9 +4,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use telemetry_runner_client::{Client, ClientBuilder, FileIssuer, LateTokenSource, TokenSource};
+use telemetry_daemon::ServiceManager;
+use telemetry_runner_client::{Client, ClientBuilder, FileIssuer, LateTokenSource, Signal, TokenSource};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::{MissedTickBehavior, interval};
 
 use crate::config::{IdentityFiles, Settings};
 use crate::exit::{Failure, Outcome};
@@ -14,11 +16,16 @@ use crate::files::FileWatch;
 use crate::server::Service;
 use crate::status::Observer;
 
+/// How often the service manager is told how it is, if that has changed.
+const TELL_EVERY: Duration = Duration::from_secs(5);
+
 /// Takes and delivers until it is told to stop.
 pub(crate) async fn run(settings: Settings) -> Outcome {
     // The handlers stand before anyone can connect, so that no signal is missed.
     let mut terminate = signal(SignalKind::terminate()).map_err(Failure::other)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(Failure::other)?;
+    let mut hangup = signal(SignalKind::hangup()).map_err(Failure::other)?;
+    let mut files = FileWatch::new(settings.identity.all());
     // Bound before the spool is opened: a second agent ends here.
     let tcp = TcpListener::bind(settings.listen.address)
         .await
@@ -32,16 +39,32 @@ pub(crate) async fn run(settings: Settings) -> Outcome {
     tell_start(&settings, &client, &tcp);
     let service = Service::new(client.clone(), settings.listen.answer, observer.clone());
     let mut tasks = tokio::task::JoinSet::new();
-    tasks.spawn(Arc::clone(&service).serve_tcp(tcp));
+    let mut serving = vec![tasks.spawn(Arc::clone(&service).serve_tcp(tcp))];
     if let Some(unix) = unix {
-        tasks.spawn(service.serve_unix(unix));
+        serving.push(tasks.spawn(service.serve_unix(unix)));
     }
-    tasks.spawn(follow_identity(settings.identity.clone(), client.clone(), observer));
     tasks.spawn(follow_policy(client.clone()));
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
+    let mut manager = ServiceManager::of_environment();
+    manager.ready(&summary(&client));
+    let _watchdog = manager.watch(move || serving.iter().all(|task| !task.is_finished()));
+    let mut tell = interval(TELL_EVERY);
+    tell.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            _ = terminate.recv() => break,
+            _ = interrupt.recv() => break,
+            _ = tell.tick() => {
+                manager.status(&summary(&client));
+                continue;
+            }
+            _ = hangup.recv() => {}
+            () = files.changed() => {}
+        }
+        manager.reloading();
+        reload_identity(&settings.identity, &client, &observer);
+        manager.ready(&summary(&client));
     }
+    manager.stopping("draining");
     tracing::info!("agent draining");
     let report = client.close(Duration::from_secs(settings.listen.drain_seconds)).await;
     tasks.shutdown().await;
@@ -128,20 +151,24 @@ async fn follow_policy(client: Client) {
     }
 }
 
-/// Shows other certificates when the files change.
-async fn follow_identity(files: IdentityFiles, client: Client, observer: Observer) {
-    let mut watch = FileWatch::new(files.all());
-    loop {
-        watch.changed().await;
-        let loaded = files.load().map_err(|error| error.to_string());
-        let set = loaded.and_then(|(credentials, roots)| {
-            client.set_identity(&credentials, &roots).map_err(|error| error.to_string())?;
-            observer.note_credentials(&credentials);
-            Ok(())
-        });
-        match set {
-            Ok(()) => tracing::info!("certificates reloaded"),
-            Err(fault) => tracing::error!(%fault, "the certificates were not reloaded; those before stay in force"),
-        }
+/// Reads the certificates again and shows them from now on, or says what is wrong with them and keeps those before.
+fn reload_identity(files: &IdentityFiles, client: &Client, observer: &Observer) {
+    let loaded = files.load().map_err(|error| error.to_string());
+    let set = loaded.and_then(|(credentials, roots)| {
+        client.set_identity(&credentials, &roots).map_err(|error| error.to_string())?;
+        observer.note_credentials(&credentials);
+        Ok(())
+    });
+    match set {
+        Ok(()) => tracing::info!("certificates reloaded"),
+        Err(fault) => tracing::error!(%fault, "the certificates were not reloaded; those before stay in force"),
     }
+}
+
+/// How it is, in one line for the service manager.
+fn summary(client: &Client) -> String {
+    let peer = client.peer();
+    let coordinator = peer.map_or_else(|| "no connection".to_owned(), |(name, _)| format!("connected to {name}"));
+    let waiting: u64 = Signal::ALL.into_iter().map(|signal| client.tally(signal).waiting).sum();
+    if waiting == 0 { coordinator } else { format!("{coordinator}; telemetry waits") }
 }
