@@ -24,6 +24,8 @@ pub enum Program {
     ExampleRunner,
     /// Python with aioquic, curl and OpenTelemetry's SDK, for the programs on those.
     PeerPython,
+    /// Chromium. The system has it or not.
+    Chromium,
 }
 
 /// The program is nowhere.
@@ -59,6 +61,7 @@ impl Program {
             Self::ExampleCoordinator => "examples/coordinator",
             Self::ExampleRunner => "examples/runner",
             Self::PeerPython => "peer-python/bin/python",
+            Self::Chromium => "chromium",
         }
     }
 
@@ -75,13 +78,14 @@ impl Program {
             Self::ExampleCoordinator => "TELEMETRY_EXAMPLE_COORDINATOR",
             Self::ExampleRunner => "TELEMETRY_EXAMPLE_RUNNER",
             Self::PeerPython => "TELEMETRY_PEER_PYTHON",
+            Self::Chromium => "TELEMETRY_CHROMIUM",
         }
     }
 
     /// Whether `tests/run` can get it. What it can't get is never required.
     #[must_use]
     pub const fn is_obtainable(self) -> bool {
-        !matches!(self, Self::VictoriaTraces)
+        !matches!(self, Self::VictoriaTraces | Self::Chromium)
     }
 
     /// Finds the program: where its variable says, in the target folder that this program runs from, then on `PATH`.

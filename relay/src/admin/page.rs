@@ -1,4 +1,4 @@
 //! The page for people: one file, embedded, without anything from elsewhere.
 
-/// The page. It asks `/status` every two seconds and draws what it gets.
+/// The page. It asks `/status` every second and draws what it gets.
 pub(super) const PAGE: &str = include_str!("page.html");
