@@ -1,7 +1,11 @@
 //! The example configuration is one: every key that is commented out can be put in.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use telemetry_relay::config::ConfigFile;
+use serde_aux::serde_introspection::serde_introspect;
+use telemetry_relay::config::{
+    AccountFromSection, AdminSection, ConfigFile, IssuerSection, LimitsSection, ListenerSection, OperationalSection,
+    RuleSection, RunnersSection, StoreSection, TenantLimitsSection, TenantSection, TlsSection, TokensSection,
+};
 
 const EXAMPLE: &str = include_str!("../../deploy/relay.example.toml");
 const NO_ENV: [(&str, &str); 0] = [];
@@ -29,4 +33,50 @@ fn it_is_read_as_it_is_and_with_every_key_put_in() {
     assert_eq!(full.tenants[0].name, "acme");
     assert_eq!(full.default_tenant.as_deref(), Some("shared"));
     assert!(full.traces.is_some() && full.stores.traces.is_some());
+}
+
+/// What stands below headers that begin with one of these, commented out or not.
+fn section(headers: &[&str]) -> String {
+    let text = uncommented();
+    let mut inside = false;
+    let wanted = |line: &&str| {
+        if line.starts_with('[') {
+            inside = headers.iter().any(|header| line.starts_with(header));
+        }
+        inside
+    };
+    text.lines().filter(wanted).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn it_shows_every_key_that_there_is() {
+    let tenants = &["[[tenants]]", "[tenants.limits]"][..];
+    for (headers, keys) in [
+        (&["[listener]"][..], serde_introspect::<ListenerSection>()),
+        (&["[tls]"], serde_introspect::<TlsSection>()),
+        (&["[tokens]"], serde_introspect::<TokensSection>()),
+        (&["[issuer]"], serde_introspect::<IssuerSection>()),
+        (&["[runners]"], serde_introspect::<RunnersSection>()),
+        (&["[stores."], serde_introspect::<StoreSection>()),
+        (&["[operational]"], serde_introspect::<OperationalSection>()),
+        (&["[limits]"], serde_introspect::<LimitsSection>()),
+        (tenants, serde_introspect::<TenantSection>()),
+        (tenants, serde_introspect::<TenantLimitsSection>()),
+        (tenants, serde_introspect::<RuleSection>()),
+        (tenants, serde_introspect::<AccountFromSection>()),
+        (&["[admin]"], serde_introspect::<AdminSection>()),
+    ] {
+        assert!(!keys.is_empty(), "{headers:?}");
+        let text = section(headers);
+        for key in keys {
+            let shown = text.lines().any(|line| {
+                [format!("{key} = "), format!("# {key} = "), format!("[tenants.{key}]")]
+                    .iter()
+                    .any(|s| line.starts_with(s))
+                    || line.contains(&format!("{{ {key} = "))
+                    || line.contains(&format!(", {key} = "))
+            });
+            assert!(shown, "{key} of {headers:?}");
+        }
+    }
 }

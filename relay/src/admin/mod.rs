@@ -9,6 +9,7 @@
 //! | `/` | a page that shows `/status` and updates itself |
 
 mod history;
+mod levels;
 mod observer;
 mod page;
 mod ready;

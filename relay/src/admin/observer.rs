@@ -10,10 +10,12 @@ use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::Registry;
+use telemetry_daemon::ProcessCollector;
 use telemetry_proto::Clock;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use super::history::{History, SAMPLE_EVERY};
+use super::levels::Levels;
 use super::ready;
 use super::status::{
     CertificateStatus, ConfigStatus, ListenerStatus, RefusalStatus, RunnerStatus, Status, TenantStatus, unix,
@@ -32,6 +34,7 @@ pub struct Observer {
     certificate: ArcSwap<CertificateStatus>,
     config: Mutex<ConfigStatus>,
     reloads: Family<ReloadLabel, Counter>,
+    levels: Levels,
     registry: Registry,
     clock: Arc<dyn Clock>,
     started: SystemTime,
@@ -63,10 +66,24 @@ impl Observer {
             reloads.clone(),
         );
         let started = clock.now();
+        let levels = Levels::register(&mut registry, unix(started));
+        registry.register_collector(Box::new(ProcessCollector));
         let config = Mutex::new(ConfigStatus { loaded_at: unix(started), fault: None, fault_at: None });
         let certificate = ArcSwap::from_pointee(certificate);
         let (stores, history) = (Stores::default(), Mutex::default());
-        Arc::new(Self { service, listener, certificate, config, reloads, registry, clock, started, stores, history })
+        Arc::new(Self {
+            service,
+            listener,
+            certificate,
+            config,
+            reloads,
+            levels,
+            registry,
+            clock,
+            started,
+            stores,
+            history,
+        })
     }
 
     /// Asks the stores and takes samples, for ever.
@@ -99,6 +116,7 @@ impl Observer {
 
     /// The metrics, as exposition text.
     pub(super) fn metrics(&self) -> Option<String> {
+        self.levels.set(&self.status_now());
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &self.registry).ok()?;
         Some(text)
@@ -131,10 +149,17 @@ impl Observer {
     /// The state as it is now.
     #[must_use]
     pub fn status(&self) -> Status {
+        let mut status = self.status_now();
+        status.runners.truncate(MAX_LISTED);
+        status.tenants = self.tenants();
+        status.history = self.history.lock().moments();
+        status
+    }
+
+    /// The state with every runner, but without what takes long to put together.
+    fn status_now(&self) -> Status {
         let connected = self.listener.connected();
-        let mut runners = by_runner(&connected, self.clock.now());
-        let runners_connected = runners.len();
-        runners.truncate(MAX_LISTED);
+        let runners = by_runner(&connected, self.clock.now());
         let obstacles = self.obstacles();
         let refusals = self.service.recent_refusals().into_iter().map(|refusal| RefusalStatus {
             at: unix(refusal.at),
@@ -159,12 +184,12 @@ impl Observer {
             certificate: CertificateStatus::clone(&self.certificate.load()),
             config: self.config.lock().clone(),
             stores: self.stores.status(&self.service),
-            tenants: self.tenants(),
+            tenants: Vec::new(),
+            runners_connected: runners.len(),
             runners,
-            runners_connected,
             refusals: refusals.collect(),
             body_memory_bytes: self.service.reserved_body_bytes(),
-            history: self.history.lock().moments(),
+            history: Vec::new(),
         }
     }
 }

@@ -323,3 +323,74 @@ fn spool(section: &SpoolSection, faults: &mut ConfigFaults) -> Option<SpoolConfi
         ..defaults
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_aux::serde_introspection::serde_introspect;
+
+    use super::*;
+
+    const EXAMPLE: &str = include_str!("../../../../deploy/agent.example.toml");
+
+    /// With every key put in that is commented out.
+    fn uncommented() -> String {
+        let is_key = |text: &str| text.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
+        let line = |line: &str| match line.strip_prefix("# ") {
+            Some(rest) if rest.split_once(" = ").is_some_and(|(key, _)| is_key(key)) => rest.to_owned(),
+            _ => line.to_owned(),
+        };
+        EXAMPLE.lines().map(line).collect::<Vec<_>>().join("\n")
+    }
+
+    fn sections(text: &str) -> (File, ConfigFaults) {
+        let mut table: Table = text.parse().unwrap();
+        let mut faults = ConfigFaults::default();
+        let file = File {
+            coordinators: table.remove("coordinators").unwrap().try_into().unwrap(),
+            identity: section(&mut table, "identity", &mut faults),
+            token: section(&mut table, "token", &mut faults),
+            spool: section(&mut table, "spool", &mut faults),
+            listen: section(&mut table, "listen", &mut faults),
+        };
+        assert!(table.is_empty(), "{table:?}");
+        (file, faults)
+    }
+
+    #[test]
+    fn the_example_is_read_as_it_is_and_with_every_key_put_in() {
+        let (plain, faults) = sections(EXAMPLE);
+        assert!(faults.0.is_empty() && plain.spool.folder.is_none(), "{faults}");
+        let (full, mut faults) = sections(&uncommented());
+        assert!(full.token.file.is_some() && spool(&full.spool, &mut faults).is_some());
+        check_listen(&full.listen, &mut faults);
+        assert!(faults.0.is_empty(), "{faults}");
+    }
+
+    #[test]
+    fn what_the_example_shows_as_defaults_are_the_defaults() {
+        let (full, _) = sections(&uncommented());
+        let (spool, listen) = (SpoolSection::default(), ListenSection::default());
+        let shown = |section: &SpoolSection| {
+            let when_full = matches!(section.when_full, Full::DropOldest);
+            (section.max_bytes, section.max_age_hours, when_full, section.sync_every_records, section.sync_every_ms)
+        };
+        assert_eq!(shown(&full.spool), shown(&spool));
+        let shown =
+            |section: &ListenSection| (section.address, section.allow_remote, section.answer, section.drain_seconds);
+        assert_eq!(shown(&full.listen), shown(&listen));
+    }
+
+    #[test]
+    fn the_example_shows_every_key_that_there_is() {
+        let table: Table = uncommented().parse().unwrap();
+        for (name, keys) in [
+            ("identity", serde_introspect::<IdentitySection>()),
+            ("token", serde_introspect::<TokenSection>()),
+            ("spool", serde_introspect::<SpoolSection>()),
+            ("listen", serde_introspect::<ListenSection>()),
+        ] {
+            let shown = table[name].as_table().unwrap();
+            assert_eq!(keys.iter().filter(|key| !shown.contains_key(**key)).collect::<Vec<_>>(), Vec::<&&str>::new());
+        }
+    }
+}

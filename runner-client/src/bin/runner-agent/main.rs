@@ -6,6 +6,7 @@ mod config;
 mod exit;
 mod files;
 mod intake;
+mod levels;
 mod run;
 mod send;
 mod server;

@@ -13,6 +13,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use prometheus_client::registry::Registry;
+use telemetry_daemon::ProcessCollector;
 use telemetry_runner_client::{Client, NotTaken, Signal};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
@@ -20,6 +21,7 @@ use tokio::sync::Semaphore;
 
 use crate::config::Answer;
 use crate::intake::{Head, MAX_BYTES};
+use crate::levels::Levels;
 use crate::status::Observer;
 
 /// Connections at a time.
@@ -40,6 +42,7 @@ pub(crate) struct Service {
     client: Client,
     answer: Answer,
     observer: Observer,
+    levels: Levels,
     registry: Registry,
     places: Arc<Semaphore>,
     bodies: Semaphore,
@@ -49,8 +52,11 @@ impl Service {
     pub(crate) fn new(client: Client, answer: Answer, observer: Observer) -> Arc<Self> {
         let mut registry = Registry::default();
         client.register_metrics(&mut registry);
+        let levels = Levels::register(&mut registry, client.spool_stats().is_some());
+        registry.register_collector(Box::new(ProcessCollector));
         let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
-        Arc::new(Self { client, answer, observer, registry, places, bodies: Semaphore::new(BODIES_KIB as usize) })
+        let bodies = Semaphore::new(BODIES_KIB as usize);
+        Arc::new(Self { client, answer, observer, levels, registry, places, bodies })
     }
 
     /// Serves TCP for ever.
@@ -168,6 +174,7 @@ impl Service {
         match path {
             "/healthz" => text(StatusCode::OK, "ok"),
             "/metrics" => {
+                self.levels.set(&self.client, self.observer.certificate_ends());
                 let mut metrics = String::new();
                 match prometheus_client::encoding::text::encode(&mut metrics, &self.registry) {
                     Ok(()) => respond("application/openmetrics-text; version=1.0.0; charset=utf-8", metrics),

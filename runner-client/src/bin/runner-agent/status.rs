@@ -88,6 +88,11 @@ impl Observer {
         }
     }
 
+    /// When the certificate ends, if that is known.
+    pub(crate) fn certificate_ends(&self) -> Option<SystemTime> {
+        *self.certificate_ends.lock()
+    }
+
     pub(crate) async fn look(&self, client: &Client) -> Status {
         let peer = client.peer();
         let (token_seconds_left, token_trouble) = match timeout(TOKEN_PATIENCE, self.tokens.token()).await {
