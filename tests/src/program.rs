@@ -26,6 +26,12 @@ pub enum Program {
     PeerPython,
     /// Chromium. The system has it or not.
     Chromium,
+    /// VictoriaMetrics' program for alert rules, from Debian's package.
+    Vmalert,
+    /// Prometheus' tool. The system has it or not.
+    Promtool,
+    /// What reads systemd's units. The system has it or not.
+    SystemdAnalyze,
 }
 
 /// The program is nowhere.
@@ -62,6 +68,9 @@ impl Program {
             Self::ExampleRunner => "examples/runner",
             Self::PeerPython => "peer-python/bin/python",
             Self::Chromium => "chromium",
+            Self::Vmalert => "debian/usr/bin/vmalert",
+            Self::Promtool => "promtool",
+            Self::SystemdAnalyze => "systemd-analyze",
         }
     }
 
@@ -79,13 +88,16 @@ impl Program {
             Self::ExampleRunner => "TELEMETRY_EXAMPLE_RUNNER",
             Self::PeerPython => "TELEMETRY_PEER_PYTHON",
             Self::Chromium => "TELEMETRY_CHROMIUM",
+            Self::Vmalert => "TELEMETRY_VMALERT",
+            Self::Promtool => "TELEMETRY_PROMTOOL",
+            Self::SystemdAnalyze => "TELEMETRY_SYSTEMD_ANALYZE",
         }
     }
 
     /// Whether `tests/run` can get it. What it can't get is never required.
     #[must_use]
     pub const fn is_obtainable(self) -> bool {
-        !matches!(self, Self::VictoriaTraces | Self::Chromium)
+        !matches!(self, Self::VictoriaTraces | Self::Chromium | Self::Vmalert | Self::Promtool | Self::SystemdAnalyze)
     }
 
     /// Finds the program: where its variable says, in the target folder that this program runs from, then on `PATH`.
