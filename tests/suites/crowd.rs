@@ -1,0 +1,22 @@
+//! Many runners at once, shortened: `telemetry-crowd` measures thousands.
+
+use telemetry_rig::crowd;
+use telemetry_rig::suite::TestResult;
+
+telemetry_rig::suite! {
+    metrics_do_not_grow_with_the_number_of_runners needs [Relay];
+}
+
+async fn metrics_do_not_grow_with_the_number_of_runners() -> TestResult {
+    let few = crowd::run(4, |_| {}).await.map_err(|error| error.to_string())?;
+    let many = crowd::run(120, |_| {}).await.map_err(|error| error.to_string())?;
+    print!("{many}");
+    assert_eq!((few.runners, many.runners), (4, 120));
+    // Digits of counters, and a label that is seen with more of them.
+    assert!(many.metrics_bytes < few.metrics_bytes + 2_048, "{} to {} bytes", few.metrics_bytes, many.metrics_bytes);
+    assert!(many.metrics_bytes < 1 << 20);
+    if let Some(page) = many.page {
+        assert_eq!(page.rows, 120);
+    }
+    Ok(())
+}
