@@ -11,12 +11,14 @@ use telemetry_proto::{Clock, Signal, SystemClock};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::backoff::Jitter;
-use crate::connection::{self, ConnectError, Coordinator, CoordinatorError, IdentityError, Link, Transport};
+use crate::connection::{
+    self, ConnectError, Coordinator, CoordinatorError, CoordinatorPeer, IdentityError, Link, TcpFallback, Transport,
+};
 use crate::delivery::{
     CloseReport, DeadLetters, FlushReport, KeeperHandle, NotTaken, Pipelines, Plan, RecentRejections, RetrySettings,
     SignalSettings, Tally, Way,
 };
-use crate::metrics::{self, CutCounter, RequestCounter};
+use crate::metrics::{self, ConnectionMetrics, CutCounter, RequestCounter};
 use crate::policy::{self, PolicyHandle};
 use crate::spool::{Recovery, Spool, SpoolConfig, SpoolError, SpoolStats};
 use crate::token::{LateTokenSettings, LateTokenSource, RemoteIssuer, TokenIssuer, TokenSource};
@@ -40,6 +42,7 @@ pub struct Client {
     clock: Arc<dyn Clock>,
     requests: RequestCounter,
     cuts: CutCounter,
+    connections: ConnectionMetrics,
     policy: PolicyHandle,
     /// What the policy says of spans.
     switch: Arc<Switch>,
@@ -140,9 +143,9 @@ impl Client {
         }
     }
 
-    /// The coordinator that is connected now, and the round trip to it.
+    /// The coordinator that is connected now.
     #[must_use]
-    pub fn peer(&self) -> Option<(String, Duration)> {
+    pub fn peer(&self) -> Option<CoordinatorPeer> {
         self.link.as_ref().and_then(|link| link.peer())
     }
 
@@ -172,7 +175,7 @@ impl Client {
     /// Adds the client's own metrics to the embedder's registry.
     pub fn register_metrics(&self, registry: &mut Registry) {
         let outboxes = self.pipelines.all().map(Arc::clone).into();
-        metrics::register(registry, outboxes, self.requests.clone(), self.cuts.clone());
+        metrics::register(registry, outboxes, self.requests.clone(), self.cuts.clone(), self.connections.clone());
     }
 
     /// Waits until all that was written before is settled, for `within` at most.
@@ -242,6 +245,8 @@ pub struct ClientBuilder {
     retry: RetrySettings,
     spool: Option<SpoolConfig>,
     request_timeout: Duration,
+    tcp_fallback: Option<TcpFallback>,
+    connections: ConnectionMetrics,
     clock: Arc<dyn Clock>,
     jitter: Arc<Jitter>,
 }
@@ -263,6 +268,8 @@ impl Default for ClientBuilder {
             retry: RetrySettings::default(),
             spool: None,
             request_timeout: Duration::from_secs(30),
+            tcp_fallback: Some(TcpFallback::default()),
+            connections: ConnectionMetrics::default(),
             clock: Arc::new(SystemClock),
             jitter: Arc::new(Jitter::new()),
         }
@@ -370,6 +377,13 @@ impl ClientBuilder {
         self
     }
 
+    /// Sets whether and when TCP is used where UDP does not get through. By default it is; `None`: never.
+    #[must_use]
+    pub const fn tcp_fallback(mut self, fallback: Option<TcpFallback>) -> Self {
+        self.tcp_fallback = fallback;
+        self
+    }
+
     /// Sets the time of day, for tests.
     #[must_use]
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
@@ -445,7 +459,19 @@ impl ClientBuilder {
         let pipelines = Pipelines::start(plan, &way, &trace_tokens, background, spool.zip(recovery.as_deref()))
             .map_err(BuildError::Thread)?;
         let cuts = CutCounter::default();
-        Ok(Client { pipelines, link, transport, clock: self.clock, requests, cuts, policy, switch, recovery })
+        let connections = self.connections;
+        Ok(Client {
+            pipelines,
+            link,
+            transport,
+            clock: self.clock,
+            requests,
+            cuts,
+            connections,
+            policy,
+            switch,
+            recovery,
+        })
     }
 
     fn link(&self) -> Result<Arc<Link>, BuildError> {
@@ -456,7 +482,8 @@ impl ClientBuilder {
         let coordinators = self.coordinators.iter().map(parse).collect::<Result<Vec<Coordinator>, _>>()?;
         let (credentials, server_roots) = self.identity.as_ref().ok_or(BuildError::NoIdentity)?;
         let identity = connection::identity(credentials, server_roots)?;
-        connection::start(coordinators, identity, Arc::clone(&self.jitter), self.request_timeout)
+        let (jitter, metrics) = (Arc::clone(&self.jitter), self.connections.clone());
+        connection::start(coordinators, identity, self.tcp_fallback, jitter, self.request_timeout, metrics)
             .map_err(BuildError::Socket)
     }
 }

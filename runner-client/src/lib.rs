@@ -52,7 +52,10 @@ mod testing;
 
 pub use backoff::Jitter;
 pub use client::{BuildError, Client, ClientBuilder};
-pub use connection::{ConnectError, ConnectErrorKind, CoordinatorError, IdentityError, SendError, Transport};
+pub use connection::{
+    Carrier, ConnectError, ConnectErrorKind, CoordinatorError, CoordinatorPeer, IdentityError, SendError, TcpFallback,
+    Transport,
+};
 pub use delivery::{
     BatchLimits, CloseReport, DeadLetters, DropReason, FlushReport, Keeping, NotTaken, RecentRejections, Rejected,
     RetrySettings, SignalSettings, Taken, Tally,

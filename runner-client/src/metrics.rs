@@ -8,10 +8,11 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::registry::Registry;
 use telemetry_proto::Signal;
 
+use crate::connection::Carrier;
 use crate::delivery::{DropReason, Outbox, Tally};
 
 type Labels = [(&'static str, &'static str); 2];
@@ -38,13 +39,38 @@ impl CutCounter {
     }
 }
 
+/// Counts connections, and says what the present one runs over.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ConnectionMetrics {
+    made: Family<[(&'static str, &'static str); 1], Counter>,
+    present: Family<[(&'static str, &'static str); 1], Gauge>,
+}
+
+impl ConnectionMetrics {
+    /// There is a connection now, or none.
+    pub(crate) fn connected(&self, over: Option<Carrier>) {
+        for carrier in Carrier::ALL {
+            let label = [("transport", carrier.as_str())];
+            let is_it = over == Some(carrier);
+            self.present.get_or_create(&label).set(is_it.into());
+            if is_it {
+                self.made.get_or_create(&label).inc();
+            }
+        }
+    }
+}
+
 /// Adds the client's metrics to `registry`.
 pub(crate) fn register(
     registry: &mut Registry,
     outboxes: Vec<Arc<Outbox>>,
     requests: RequestCounter,
     cuts: CutCounter,
+    connections: ConnectionMetrics,
 ) {
+    registry.register("telemetry_connections", "Connections to coordinators, by transport", connections.made);
+    let help = "Whether a coordinator is connected, by transport";
+    registry.register("telemetry_connected", help, connections.present);
     registry.register("telemetry_requests", "Requests by what became of them", requests.0);
     registry.register("telemetry_cut", "What was cut off since the store would have dropped the item", cuts.0);
     registry.register_collector(Box::new(Accounts(outboxes)));

@@ -406,6 +406,7 @@ async fn status_metrics_and_health_tell_how_the_agent_is() {
         assert!(began.elapsed() < PATIENCE);
     };
     assert_eq!(status["coordinator"], server.address.to_string());
+    assert_eq!(status["transport"], "quic");
     assert!(status["round_trip_ms"].as_f64().unwrap() > 0.0);
     assert!(status["token_seconds_left"].as_i64().unwrap() > 3_000);
     assert!(status["certificate_ends"].is_string() && status["spool"]["bytes"].is_u64(), "{status}");

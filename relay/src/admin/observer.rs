@@ -22,7 +22,7 @@ use super::status::{
 };
 use super::stores::Stores;
 use crate::RelayService;
-use crate::listener::{Connected, ListenerView};
+use crate::listener::{Connected, ListenerView, Transport};
 
 /// More runners than this are counted in `/status` but not listed, and no more tenants are listed either.
 const MAX_LISTED: usize = 1_000;
@@ -178,7 +178,9 @@ impl Observer {
             draining: self.service.is_draining(),
             listener: ListenerStatus {
                 address: self.listener.local_addr().to_string(),
+                tcp: self.listener.has_tcp(),
                 connections: self.listener.metrics().active_connections(),
+                tcp_connections: self.listener.metrics().active_over(Transport::Tcp),
                 requests_running: self.listener.metrics().running_requests(),
             },
             certificate: CertificateStatus::clone(&self.certificate.load()),
@@ -213,6 +215,7 @@ fn runner_status(id: &str, connections: &[&Connected], now: SystemTime) -> Optio
         id: id.to_owned(),
         remote: youngest.peer.remote().to_string(),
         connections: connections.len(),
+        transport: youngest.transport().as_str(),
         connected_at: unix(now.checked_sub(age).unwrap_or(now)),
         certificate_expires_at: unix(youngest.peer.identity().not_after),
         token_expires_at: activities().filter_map(|activity| activity.token_expires_at()).max().map(unix),

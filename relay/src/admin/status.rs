@@ -52,8 +52,12 @@ pub struct Status {
 pub struct ListenerStatus {
     /// The address.
     pub address: String,
+    /// Whether the same is served over TCP.
+    pub tcp: bool,
     /// Open connections.
     pub connections: i64,
+    /// Those of them over TCP.
+    pub tcp_connections: i64,
     /// Requests that are being served.
     pub requests_running: i64,
 }
@@ -154,6 +158,8 @@ pub struct RunnerStatus {
     pub remote: String,
     /// Its connections.
     pub connections: usize,
+    /// What its youngest connection runs over: `quic` or `tcp`.
+    pub transport: &'static str,
     /// When the oldest of them began.
     pub connected_at: u64,
     /// When its certificate ends.

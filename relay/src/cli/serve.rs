@@ -98,6 +98,7 @@ impl Start {
         tracing::info!(
             version = env!("CARGO_PKG_VERSION"),
             address = %running.listener().local_addr(),
+            tcp = running.listener().view().has_tcp(),
             admin = running.admin().map(|admin| admin.local_addr().to_string()),
             stores = self.stores,
             disabled = self.disabled,

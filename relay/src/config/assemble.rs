@@ -262,6 +262,7 @@ fn expectations(file: &ConfigFile) -> Expectations {
 
 fn listener(section: &ListenerSection, base: &Path, faults: &mut ConfigFaults) -> Option<ListenerConfig> {
     let mut config = ListenerConfig::new(section.address);
+    config.tcp = section.tcp;
     config.max_connections = section.max_connections;
     config.max_connections_per_runner = section.max_connections_per_runner;
     config.udp_buffer_bytes = section.udp_buffer_bytes;

@@ -48,9 +48,11 @@ pub struct ConfigFile {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(default)]
 pub struct ListenerSection {
-    /// The UDP address. Default `[::]:8443`.
+    /// The UDP address, and the TCP address if `tcp` is set. Default `[::]:8443`.
     pub address: SocketAddr,
-    /// Connections at a time, all runners together. Default 10,000.
+    /// Serves the same over TCP on the same port, with HTTP/2 and HTTP/1.1, for networks that block UDP. Default false.
+    pub tcp: bool,
+    /// Connections at a time, all runners together, over UDP and TCP. Default 10,000.
     pub max_connections: usize,
     /// Connections at a time of one runner. Default 16.
     pub max_connections_per_runner: usize,
@@ -69,6 +71,7 @@ impl Default for ListenerSection {
     fn default() -> Self {
         Self {
             address: SocketAddr::from(([0_u16; 8], 8443)),
+            tcp: false,
             max_connections: 10_000,
             max_connections_per_runner: 16,
             udp_buffer_bytes: 4 * 1024 * 1024,

@@ -1,30 +1,36 @@
 //! Who gets as far as a handshake.
 
 use std::convert::Infallible;
-use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
 use quinn::{Endpoint, Incoming};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::JoinSet;
 use tower::Service;
 
 use super::body::RequestBody;
-use super::connection::{self, Shared};
-use super::handshakes::{Handshake, Handshakes};
+use super::connection;
+use super::handshakes::Handshake;
+use super::shared::{self, Shared};
 
 /// Accepts connections, within bounds.
 pub(super) struct Acceptance {
     endpoint: Endpoint,
     shared: Shared,
-    handshakes: Handshakes,
+}
+
+/// An attempt that may go on to its handshake.
+struct Admitted {
+    incoming: Incoming,
+    handshake: Handshake,
+    place: OwnedSemaphorePermit,
 }
 
 impl Acceptance {
-    pub(super) fn new(endpoint: Endpoint, shared: Shared) -> Self {
-        let handshakes = Handshakes::new(shared.config.max_handshakes, shared.config.max_handshakes_per_network);
-        Self { endpoint, shared, handshakes }
+    pub(super) const fn new(endpoint: Endpoint, shared: Shared) -> Self {
+        Self { endpoint, shared }
     }
 
     /// Accepts until the listener drains, and then turns away who comes until every connection has ended.
@@ -40,17 +46,17 @@ impl Acceptance {
         let mut connections = JoinSet::new();
         while !(drains && connections.is_empty()) {
             tokio::select! {
-                () = connection::drain_begins(&mut draining), if !drains => drains = true,
+                () = shared::drain_begins(&mut draining), if !drains => drains = true,
                 Some(ended) = connections.join_next() => {
-                    let _ = ended.inspect_err(connection::notice_panic);
+                    let _ = ended.inspect_err(shared::notice_panic);
                 }
                 incoming = self.endpoint.accept() => {
                     let Some(incoming) = incoming else { break };
                     if drains {
                         self.shared.metrics.count_refused("draining");
                         incoming.refuse();
-                    } else if let Some((incoming, handshake)) = self.admit(incoming, connections.len()) {
-                        connections.spawn(self.connection(incoming, handshake, service.clone()));
+                    } else if let Some(admitted) = self.admit(incoming) {
+                        connections.spawn(self.connection(admitted, service.clone()));
                     }
                 }
             }
@@ -58,21 +64,21 @@ impl Acceptance {
     }
 
     /// Lets an attempt go on to its handshake, or turns it away.
-    fn admit(&self, incoming: Incoming, open: usize) -> Option<(Incoming, Handshake)> {
-        let config = &self.shared.config;
-        if open >= config.max_connections {
+    fn admit(&self, incoming: Incoming) -> Option<Admitted> {
+        let Some(place) = self.shared.place() else {
             self.shared.metrics.count_refused("too-many-connections");
             incoming.refuse();
             return None;
-        }
-        if self.handshakes.running() >= config.retry_handshakes && !incoming.remote_address_validated() {
+        };
+        let handshakes = &self.shared.handshakes;
+        if handshakes.running() >= self.shared.config.retry_handshakes && !incoming.remote_address_validated() {
             self.shared.metrics.count_refused("retry");
             // Fails only for an address that is validated.
             let _ = incoming.retry();
             return None;
         }
-        match self.handshakes.begin(incoming.remote_address().ip()) {
-            Some(handshake) => Some((incoming, handshake)),
+        match handshakes.begin(incoming.remote_address().ip()) {
+            Some(handshake) => Some(Admitted { incoming, handshake, place }),
             None => {
                 // Silence costs least, and an honest client repeats its first packet after a second or so.
                 self.shared.metrics.count_refused("too-many-handshakes");
@@ -82,12 +88,7 @@ impl Acceptance {
         }
     }
 
-    fn connection<S, B>(
-        &self,
-        incoming: Incoming,
-        handshake: Handshake,
-        service: S,
-    ) -> impl Future<Output = ()> + Send + use<S, B>
+    fn connection<S, B>(&self, admitted: Admitted, service: S) -> impl Future<Output = ()> + Send + use<S, B>
     where
         S: Service<Request<RequestBody>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
         S::Future: Send,
@@ -96,8 +97,9 @@ impl Acceptance {
     {
         let shared = self.shared.clone();
         async move {
+            let Admitted { incoming, handshake, place: _place } = admitted;
             let tls = shared.tls.load_full();
-            let shaken = connection::shake_hands(incoming, Arc::clone(&tls), &shared).await;
+            let shaken = connection::shake_hands(incoming, &tls, &shared).await;
             drop(handshake);
             if let Some((connection, connected)) = shaken {
                 connection::serve(connection, connected, &tls, service, shared).await;

@@ -11,9 +11,12 @@ use telemetry_h3::udp::WANTED_BUFFER_BYTES;
 /// Where and how to listen. The defaults are for peers that nobody trusts.
 #[derive(Clone, PartialEq)]
 pub struct ListenerConfig {
-    /// The UDP address.
+    /// The UDP address, and the TCP address if [`tcp`](Self::tcp) is set.
     pub address: SocketAddr,
-    /// Connections at a time, all runners together. Default 10,000.
+    /// Whether the same is served over TCP too, for networks that block UDP: on the same port, with HTTP/2 and HTTP/1.1, the
+    /// same certificates and the same limits. Each of its connections costs a file descriptor. Default no.
+    pub tcp: bool,
+    /// Connections at a time, all runners and both transports together. Default 10,000.
     pub max_connections: usize,
     /// Connections at a time of one runner; its oldest is closed for a new one. Default 16.
     pub max_connections_per_runner: usize,
@@ -46,6 +49,7 @@ impl ListenerConfig {
     pub fn new(address: SocketAddr) -> Self {
         Self {
             address,
+            tcp: false,
             max_connections: 10_000,
             max_connections_per_runner: 16,
             max_handshakes: 256,
@@ -67,6 +71,7 @@ impl fmt::Debug for ListenerConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ListenerConfig")
             .field("address", &self.address)
+            .field("tcp", &self.tcp)
             .field("max_connections", &self.max_connections)
             .field("max_connections_per_runner", &self.max_connections_per_runner)
             .field("max_handshakes", &self.max_handshakes)
@@ -89,6 +94,14 @@ pub enum ListenError {
     /// The address can't be bound.
     #[error("can't listen on UDP {address}: {source}; is another program there, or is the port below 1024?")]
     Bind {
+        /// The address.
+        address: SocketAddr,
+        /// Why.
+        source: io::Error,
+    },
+    /// The same address can't be bound for TCP.
+    #[error("can't listen on TCP {address}: {source}; is another program there, or is the port below 1024?")]
+    BindTcp {
         /// The address.
         address: SocketAddr,
         /// Why.

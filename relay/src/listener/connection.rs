@@ -4,51 +4,38 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
 use quinn::{ConnectionError, Incoming};
 use rustls::pki_types::CertificateDer;
-use telemetry_certs::{CertificateRefusal, PeerIdentity};
 use telemetry_h3::Code;
 use telemetry_h3::guard::Monitor;
 use telemetry_h3::server::{self, Acceptor};
-use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until, timeout};
 use tower::Service;
 
 use super::body::RequestBody;
-use super::metrics::{Counted, ListenerMetrics};
-use super::peers::{Connected, Peers};
+use super::metrics::Meter;
+use super::peers::Connected;
 use super::request::{self, Failed, RequestContext};
-use super::{ListenerConfig, varint};
+use super::shared::{Shared, drain_begins, identify, notice_panic, refusal_label};
+use super::tls::Tls;
+use super::transport::{Handle, varint};
 use crate::gate::Peer;
 
 /// How long a drained connection takes what its peer sent before it could know, at most.
 const LAST_CALL: Duration = Duration::from_millis(500);
 
-/// What every connection shares.
-#[derive(Clone)]
-pub(super) struct Shared {
-    pub(super) config: Arc<ListenerConfig>,
-    /// What the next handshake is done with.
-    pub(super) tls: Arc<ArcSwap<quinn::ServerConfig>>,
-    pub(super) metrics: ListenerMetrics,
-    pub(super) peers: Peers,
-    /// True once the listener drains.
-    pub(super) draining: watch::Receiver<bool>,
-}
-
 /// Does the handshake. A peer without an acceptable certificate does not get past it.
 pub(super) async fn shake_hands(
     incoming: Incoming,
-    tls: Arc<quinn::ServerConfig>,
+    tls: &Tls,
     shared: &Shared,
 ) -> Option<(quinn::Connection, Connected)> {
     let refuse = |kind| shared.metrics.count_refused(kind);
-    let connecting = incoming.accept_with(tls).inspect_err(|error| refuse(handshake_failure(error))).ok()?;
+    let connecting = incoming.accept_with(tls.quic()).inspect_err(|error| refuse(handshake_failure(error))).ok()?;
     let connection = match timeout(shared.config.handshake_timeout, connecting).await {
         Ok(Ok(connection)) => connection,
         Ok(Err(error)) => {
@@ -67,31 +54,22 @@ pub(super) async fn shake_hands(
         connection.close(varint(Code::H3_REQUEST_REJECTED), b"a client certificate is required");
         return None;
     };
-    let identity = chain.first().map(PeerIdentity::from_leaf);
-    let Some(Ok(identity)) = identity else {
+    let Some(identity) = identify(&chain) else {
         refuse("no-runner");
         tracing::warn!(remote = %connection.remote_address(), "a certificate of the cluster names no runner");
         connection.close(varint(Code::H3_REQUEST_REJECTED), b"the certificate names no runner");
         return None;
     };
     let peer = Peer::new(identity, connection.remote_address());
-    let connected = Connected::new(peer, Arc::new(*chain), connection.clone());
+    let connected = Connected::new(peer, Arc::new(*chain), Handle::Quic(connection.clone()));
     Some((connection, connected))
 }
 
 /// Why a handshake failed, as a label.
 fn handshake_failure(error: &ConnectionError) -> &'static str {
     match error {
-        // The code that we closed it with: for most of them the alert of our TLS (RFC 9001 section 4.8).
-        ConnectionError::TransportError(error) => match CertificateRefusal::from_quic_code(error.code.into()) {
-            Some(CertificateRefusal::NoCertificate) => "no-certificate",
-            Some(CertificateRefusal::UnknownCa) => "unknown-ca",
-            Some(CertificateRefusal::Expired) => "certificate-expired",
-            Some(CertificateRefusal::Revoked) => "certificate-revoked",
-            Some(CertificateRefusal::WrongUsage) => "certificate-wrong-usage",
-            Some(CertificateRefusal::Bad) => "certificate-bad",
-            None => "handshake",
-        },
+        // The code that we closed it with: for most of them the alert of our TLS.
+        ConnectionError::TransportError(error) => refusal_label(error.code.into()),
         ConnectionError::ConnectionClosed(_) | ConnectionError::ApplicationClosed(_) => "closed-by-peer",
         ConnectionError::TimedOut => "handshake-timeout",
         _ => "handshake",
@@ -102,7 +80,7 @@ fn handshake_failure(error: &ConnectionError) -> &'static str {
 pub(super) async fn serve<S, B>(
     connection: quinn::Connection,
     connected: Connected,
-    tls: &Arc<quinn::ServerConfig>,
+    tls: &Arc<Tls>,
     service: S,
     shared: Shared,
 ) where
@@ -111,8 +89,7 @@ pub(super) async fn serve<S, B>(
     B: Body<Data = Bytes> + Send + 'static,
     B::Error: Send,
 {
-    let _active = Counted::new(&shared.metrics.active);
-    shared.metrics.count_accepted();
+    let _active = shared.metrics.connection();
     let peer = connected.peer.clone();
     let _presence = shared.peers.enter(connected, shared.config.max_connections_per_runner);
     // Whoever reloads asks again about every connection that is present. A handshake that was under way then was not, and
@@ -246,12 +223,7 @@ async fn shut_down(acceptor: &mut Acceptor, more: usize, patience: Duration) -> 
     }
 }
 
-/// Completes when the listener drains, or when its handle is gone.
-pub(super) async fn drain_begins(draining: &mut watch::Receiver<bool>) {
-    let _ = draining.wait_for(|drain| *drain).await;
-}
-
-fn account(ended: Result<Result<(), Failed>, JoinError>, metrics: &ListenerMetrics) {
+fn account(ended: Result<Result<(), Failed>, JoinError>, metrics: &Meter) {
     match ended {
         Ok(Ok(())) => {}
         Ok(Err(failed)) => metrics.count_failed(failed.as_str()),
@@ -259,13 +231,6 @@ fn account(ended: Result<Result<(), Failed>, JoinError>, metrics: &ListenerMetri
             metrics.count_failed(if error.is_panic() { "panicked" } else { "cut-off" });
             notice_panic(&error);
         }
-    }
-}
-
-/// The runtime catches panics; nobody would hear of them.
-pub(super) fn notice_panic(error: &JoinError) {
-    if error.is_panic() {
-        tracing::error!("a task of the listener panicked; this is a bug");
     }
 }
 

@@ -1,4 +1,5 @@
-//! Where runners connect: QUIC, mutual TLS, HTTP/3, everything that a peer can make grow bounded.
+//! Where runners connect: QUIC, mutual TLS, HTTP/3, everything that a peer can make grow bounded; and where UDP does not get
+//! through, the same over TCP.
 //!
 //! The listener hands a service an [`http::Request`] that carries its [`Peer`](crate::gate::Peer) as an extension, and knows nothing of what the
 //! request is about.
@@ -13,6 +14,10 @@ mod mount;
 mod peers;
 mod quic;
 mod request;
+mod shared;
+mod tcp;
+mod tls;
+mod transport;
 mod view;
 
 use std::convert::Infallible;
@@ -22,10 +27,12 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
+use futures_util::future::OptionFuture;
 use http::{Request, Response};
 use http_body::Body;
-use quinn::{Endpoint, VarInt};
+use quinn::Endpoint;
 use telemetry_h3::Code;
+use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -34,12 +41,16 @@ use tower::{BoxError, Service};
 use accept::Acceptance;
 pub use body::{BodyError, RequestBody};
 pub use config::{ListenError, ListenerConfig};
-use connection::Shared;
 pub use metrics::ListenerMetrics;
 pub use mount::MountError;
 use mount::{Mounts, Routed};
 use peers::Peers;
 pub use peers::{Connected, PeerChain};
+use shared::Shared;
+use tcp::TcpAcceptance;
+use tls::Tls;
+pub use transport::Transport;
+use transport::varint;
 pub use view::ListenerView;
 
 /// What a peer is told when the listener ends.
@@ -48,28 +59,34 @@ const GOODBYE: &[u8] = b"the relay stops";
 /// How long that may take.
 const GOODBYE_TIME: Duration = Duration::from_secs(1);
 
-/// A bound socket that does not serve yet.
+/// Bound sockets that do not serve yet.
 pub struct Listener {
     endpoint: Endpoint,
+    tcp: Option<TcpListener>,
     address: SocketAddr,
     config: Arc<ListenerConfig>,
-    tls: Arc<ArcSwap<quinn::ServerConfig>>,
+    tls: Arc<ArcSwap<Tls>>,
     metrics: ListenerMetrics,
     mounts: Mounts,
 }
 
 impl Listener {
-    /// Binds the address. Must be called within a Tokio runtime.
+    /// Binds the address, for UDP and, if the configuration says so, for TCP. Must be called within a Tokio runtime.
     ///
     /// # Errors
     /// [`ListenError`]
     pub fn bind(config: ListenerConfig, tls: Arc<rustls::ServerConfig>) -> Result<Self, ListenError> {
-        let server = quic::server_config(&config, tls)?;
-        let endpoint = quic::bind(&config, server.clone())?;
+        let tls = Tls::new(&config, tls)?;
+        let (endpoint, tcp) = if config.tcp {
+            let (endpoint, tcp) = tcp::bind_both(&config, &tls.quic())?;
+            (endpoint, Some(tcp))
+        } else {
+            (quic::bind(&config, &tls.quic())?, None)
+        };
         let address = endpoint.local_addr().map_err(|source| ListenError::Bind { address: config.address, source })?;
-        let tls = Arc::new(ArcSwap::from_pointee(server));
+        let tls = Arc::new(ArcSwap::from_pointee(tls));
         let (metrics, mounts) = (ListenerMetrics::default(), Mounts::default());
-        Ok(Self { endpoint, address, config: Arc::new(config), tls, metrics, mounts })
+        Ok(Self { endpoint, tcp, address, config: Arc::new(config), tls, metrics, mounts })
     }
 
     /// Where it listens, with the port that the system chose if it was asked to.
@@ -110,19 +127,19 @@ impl Listener {
         B::Error: Into<BoxError> + Send,
     {
         let (drain, draining) = watch::channel(false);
-        let peers = Peers::default();
-        let shared = Shared {
-            config: self.config,
-            tls: Arc::clone(&self.tls),
-            metrics: self.metrics.clone(),
-            peers: peers.clone(),
-            draining,
-        };
+        let shared = Shared::new(self.config, Arc::clone(&self.tls), &self.metrics, draining);
+        let peers = shared.peers.clone();
         let service = Routed::new(service, self.mounts);
-        let accepting = tokio::spawn(Acceptance::new(self.endpoint.clone(), shared).run(service));
+        let tcp = self.tcp.map(|tcp| TcpAcceptance::new(tcp, shared.over_tcp(&self.metrics)).run(service.clone()));
+        let quic = Acceptance::new(self.endpoint.clone(), shared).run(service);
+        let has_tcp = tcp.is_some();
+        let accepting = tokio::spawn(async move {
+            tokio::join!(quic, OptionFuture::from(tcp));
+        });
         ListenerHandle {
             endpoint: self.endpoint,
             address: self.address,
+            has_tcp,
             tls: self.tls,
             metrics: self.metrics,
             peers,
@@ -136,7 +153,8 @@ impl Listener {
 pub struct ListenerHandle {
     endpoint: Endpoint,
     address: SocketAddr,
-    tls: Arc<ArcSwap<quinn::ServerConfig>>,
+    has_tcp: bool,
+    tls: Arc<ArcSwap<Tls>>,
     metrics: ListenerMetrics,
     peers: Peers,
     drain: watch::Sender<bool>,
@@ -167,6 +185,7 @@ impl ListenerHandle {
     pub fn view(&self) -> ListenerView {
         ListenerView {
             address: self.address,
+            has_tcp: self.has_tcp,
             peers: self.peers.clone(),
             metrics: self.metrics.clone(),
             accepting: self.accepting.abort_handle(),
@@ -180,8 +199,8 @@ impl ListenerHandle {
     /// # Errors
     /// [`ListenError`] when the configuration is of no use, and the old one stays.
     pub fn reload(&self, tls: Arc<rustls::ServerConfig>) -> Result<(), ListenError> {
-        let config = quic::with_tls(&self.tls.load(), tls)?;
-        self.tls.store(Arc::new(config));
+        let tls = self.tls.load().renewed(tls)?;
+        self.tls.store(Arc::new(tls));
         Ok(())
     }
 
@@ -210,9 +229,4 @@ impl Drop for ListenerHandle {
         self.accepting.abort();
         self.endpoint.close(varint(Code::H3_NO_ERROR), GOODBYE);
     }
-}
-
-/// HTTP/3 error codes fit a QUIC variable-length integer.
-fn varint(code: Code) -> VarInt {
-    VarInt::from_u64(code.value()).unwrap_or(VarInt::MAX)
 }

@@ -3,23 +3,28 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use rustls::pki_types::CertificateDer;
-use telemetry_h3::Code;
 use telemetry_proto::RunnerId;
 use tokio::time::Instant;
 
-use super::varint;
+use super::Transport;
+use super::transport::Handle;
 use crate::gate::Peer;
 
 /// The certificate chain that a peer showed, its leaf first.
 pub type PeerChain = Arc<Vec<CertificateDer<'static>>>;
 
+/// A number that no other connection of the listener has, and the connection.
+type Entered = (u64, Connected);
+
 /// The open connections, by runner. Cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Peers {
-    runners: Arc<Mutex<HashMap<RunnerId, Vec<Connected>>>>,
+    runners: Arc<Mutex<HashMap<RunnerId, Vec<Entered>>>>,
+    entered: Arc<AtomicU64>,
 }
 
 /// One open connection.
@@ -31,16 +36,18 @@ pub struct Connected {
     pub chain: PeerChain,
     /// Since when.
     pub since: Instant,
-    connection: quinn::Connection,
+    handle: Handle,
 }
 
 impl Connected {
-    pub(super) fn new(peer: Peer, chain: PeerChain, connection: quinn::Connection) -> Self {
-        Self { peer, chain, since: Instant::now(), connection }
+    pub(super) fn new(peer: Peer, chain: PeerChain, handle: Handle) -> Self {
+        Self { peer, chain, since: Instant::now(), handle }
     }
 
-    fn close(&self, why: &str) {
-        self.connection.close(varint(Code::H3_NO_ERROR), why.as_bytes());
+    /// What the connection runs over.
+    #[must_use]
+    pub const fn transport(&self) -> Transport {
+        self.handle.transport()
     }
 }
 
@@ -48,31 +55,28 @@ impl Peers {
     /// Adds a connection until the guard is dropped. At most `max` of one runner: the oldest makes room, since it is most
     /// likely one that its runner has given up.
     pub(super) fn enter(&self, connected: Connected, max: usize) -> Presence {
-        let presence = Presence {
-            peers: self.clone(),
-            runner: connected.peer.runner().clone(),
-            id: connected.connection.stable_id(),
-        };
+        let id = self.entered.fetch_add(1, Ordering::Relaxed);
+        let presence = Presence { peers: self.clone(), runner: connected.peer.runner().clone(), id };
         let surplus: Vec<_> = {
             let mut runners = self.runners.lock();
             let of_runner = runners.entry(presence.runner.clone()).or_default();
-            of_runner.push(connected);
+            of_runner.push((id, connected));
             let surplus = of_runner.len().saturating_sub(max.max(1));
             of_runner.drain(..surplus).collect()
         };
         // Outside the lock: closing takes another.
-        surplus.iter().for_each(|oldest| oldest.close("this runner has too many connections"));
+        surplus.iter().for_each(|(_, oldest)| oldest.handle.close("this runner has too many connections"));
         presence
     }
 
     pub(super) fn all(&self) -> Vec<Connected> {
-        self.runners.lock().values().flatten().cloned().collect()
+        self.runners.lock().values().flatten().map(|(_, connected)| connected.clone()).collect()
     }
 
     /// Closes the connections for which `which` holds. Returns how many those were.
     pub(super) fn close(&self, which: impl Fn(&Connected) -> bool, why: &str) -> usize {
         let chosen: Vec<_> = self.all().into_iter().filter(which).collect();
-        chosen.iter().for_each(|connected| connected.close(why));
+        chosen.iter().for_each(|connected| connected.handle.close(why));
         chosen.len()
     }
 }
@@ -81,13 +85,13 @@ impl Peers {
 pub(super) struct Presence {
     peers: Peers,
     runner: RunnerId,
-    id: usize,
+    id: u64,
 }
 
 impl Drop for Presence {
     fn drop(&mut self) {
         if let Entry::Occupied(mut entry) = self.peers.runners.lock().entry(self.runner.clone()) {
-            entry.get_mut().retain(|connected| connected.connection.stable_id() != self.id);
+            entry.get_mut().retain(|(id, _)| *id != self.id);
             if entry.get().is_empty() {
                 entry.remove();
             }

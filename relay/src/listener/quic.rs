@@ -19,7 +19,7 @@ const INCOMING_BYTES_TOTAL: u64 = 16 * 1024 * 1024;
 const ALPN: &[u8] = b"h3";
 
 /// Binds the socket.
-pub(super) fn bind(config: &ListenerConfig, server: ServerConfig) -> Result<Endpoint, ListenError> {
+pub(super) fn bind(config: &ListenerConfig, server: &ServerConfig) -> Result<Endpoint, ListenError> {
     let bind_failed = |source| ListenError::Bind { address: config.address, source };
     let (socket, granted) = udp::bind_udp(config.address, config.udp_buffer_bytes).map_err(bind_failed)?;
     if granted.receive < config.udp_buffer_bytes {
@@ -30,7 +30,7 @@ pub(super) fn bind(config: &ListenerConfig, server: ServerConfig) -> Result<Endp
         );
     }
     let endpoint = endpoint_config(config.reset_key.as_ref());
-    Endpoint::new(endpoint, Some(server), socket, Arc::new(TokioRuntime)).map_err(bind_failed)
+    Endpoint::new(endpoint, Some(server.clone()), socket, Arc::new(TokioRuntime)).map_err(bind_failed)
 }
 
 /// The settings of a server with this TLS configuration.

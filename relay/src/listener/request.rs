@@ -16,7 +16,7 @@ use tokio::time::timeout;
 use tower::{Service, ServiceExt};
 
 use super::body::{self, RequestBody};
-use super::metrics::{Counted, ListenerMetrics};
+use super::metrics::Meter;
 use crate::gate::Peer;
 
 /// The writing half of a request's stream.
@@ -28,7 +28,7 @@ pub(super) struct RequestContext {
     pub(super) peer: Peer,
     pub(super) header_timeout: Duration,
     pub(super) write_timeout: Duration,
-    pub(super) metrics: ListenerMetrics,
+    pub(super) metrics: Meter,
 }
 
 /// What became of a request that was not answered whole: a label.
@@ -74,7 +74,7 @@ where
     B: Body<Data = Bytes> + Send,
     B::Error: Send,
 {
-    let running = Counted::new(&context.metrics.requests_running);
+    let running = context.metrics.request();
     let (mut request, mut stream) = timeout(context.header_timeout, resolver.resolve_request())
         .await
         .map_err(|_| Failed::SlowHeaders)?
@@ -87,7 +87,7 @@ where
     request.extensions_mut().insert(context.peer);
     let (mut sender, receiver) = stream.split();
     let (give_back, mut unread) = oneshot::channel();
-    let request = request.map(|()| RequestBody::new(receiver, give_back));
+    let request = request.map(|()| RequestBody::http3(receiver, give_back));
     // A peer that gives up frees at once whatever its request holds or waits for.
     let response = tokio::select! {
         () = given_up(watch.as_mut()) => return Err(Failed::Cancelled),

@@ -11,6 +11,7 @@ use super::peers::{Connected, Peers};
 #[derive(Debug, Clone)]
 pub struct ListenerView {
     pub(super) address: SocketAddr,
+    pub(super) has_tcp: bool,
     pub(super) peers: Peers,
     pub(super) metrics: ListenerMetrics,
     pub(super) accepting: AbortHandle,
@@ -27,6 +28,12 @@ impl ListenerView {
     #[must_use]
     pub fn is_serving(&self) -> bool {
         !self.accepting.is_finished()
+    }
+
+    /// Whether it listens there on TCP too.
+    #[must_use]
+    pub const fn has_tcp(&self) -> bool {
+        self.has_tcp
     }
 
     /// Who is connected.

@@ -1,6 +1,7 @@
 //! What can be found out about settings before a relay runs from them.
 
-use std::net::UdpSocket;
+use std::io;
+use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
@@ -49,16 +50,45 @@ pub async fn examine(settings: &Settings, now: SystemTime) -> Vec<Finding> {
         }
     }
     findings.extend(certificate(settings.tls.certificate.expires_at, now));
-    let address = settings.fixed.listener.address;
-    if let Err(error) = UdpSocket::bind(address) {
-        findings.push(Finding {
-            severity: Severity::Fault,
-            at: "listener.address".to_owned(),
-            problem: format!("UDP {address} can't be bound: {error}"),
-            remedy: "choose another address, or stop what listens there (it may be the relay itself)".to_owned(),
-        });
+    let listener = &settings.fixed.listener;
+    let address = listener.address;
+    findings.extend(UdpSocket::bind(address).err().map(|error| occupied("UDP", address, &error)));
+    if listener.tcp {
+        findings.extend(TcpListener::bind(address).err().map(|error| occupied("TCP", address, &error)));
+        findings.extend(descriptors(open_files(), listener.max_connections));
     }
     findings
+}
+
+fn occupied(protocol: &str, address: SocketAddr, error: &io::Error) -> Finding {
+    Finding {
+        severity: Severity::Fault,
+        at: "listener.address".to_owned(),
+        problem: format!("{protocol} {address} can't be bound: {error}"),
+        remedy: "choose another address, or stop what listens there (it may be the relay itself)".to_owned(),
+    }
+}
+
+/// Each connection over TCP takes a descriptor; those over QUIC share one.
+fn descriptors(open_files: Option<usize>, max_connections: usize) -> Option<Finding> {
+    let open_files = open_files.filter(|limit| *limit < max_connections)?;
+    Some(Finding {
+        severity: Severity::Warning,
+        at: "listener.tcp".to_owned(),
+        problem: format!(
+            "{open_files} open files are allowed, and {max_connections} connections, each of which takes one over TCP"
+        ),
+        remedy:
+            "raise the limit (LimitNOFILE= in a systemd unit, ulimit -n in a shell), or lower listener.max_connections"
+                .to_owned(),
+    })
+}
+
+/// How many files this process may have open, where the system tells.
+fn open_files() -> Option<usize> {
+    let limits = std::fs::read_to_string("/proc/self/limits").ok()?;
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
+    line.split_ascii_whitespace().next()?.parse().ok()
 }
 
 fn certificate(expires_at: u64, now: SystemTime) -> Option<Finding> {
@@ -78,6 +108,13 @@ fn certificate(expires_at: u64, now: SystemTime) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_limit_of_open_files_below_the_connections_is_a_warning() {
+        assert!(descriptors(Some(1_024), 10_000).is_some());
+        assert!(descriptors(Some(65_536), 10_000).is_none() && descriptors(None, 10_000).is_none());
+        assert!(!cfg!(target_os = "linux") || open_files().is_some());
+    }
 
     #[test]
     fn a_certificate_is_a_warning_before_it_is_a_fault() {

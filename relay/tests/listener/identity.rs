@@ -31,7 +31,7 @@ fn counting() -> (impl TestService, Arc<AtomicUsize>) {
 
 /// Shows no certificate.
 #[derive(Debug)]
-struct Nothing;
+pub(crate) struct Nothing;
 
 impl ResolvesClientCert for Nothing {
     fn resolve(&self, _: &[&[u8]], _: &[rustls::SignatureScheme]) -> Option<Arc<CertifiedKey>> {
@@ -127,7 +127,7 @@ async fn a_configuration_that_asks_for_no_certificate_lets_nobody_in() {
 }
 
 /// A server's TLS configuration that asks for no certificate and is right otherwise.
-fn lax(cluster: &Cluster) -> rustls::ServerConfig {
+pub(crate) fn lax(cluster: &Cluster) -> rustls::ServerConfig {
     let issued = Leaf::coordinator(COORDINATOR).issued_by(&cluster.authority);
     let mut chain: Vec<CertificateDer<'static>> = issued.credentials().unwrap().chain().to_vec();
     chain.truncate(1);

@@ -8,3 +8,4 @@ mod identity;
 mod mount;
 mod reload;
 mod requests;
+mod tcp;

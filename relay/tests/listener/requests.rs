@@ -115,7 +115,7 @@ async fn fact_1_a_truncated_body_is_an_error_and_ends_the_connection() {
     let (mut send, _recv) = raw.post().await;
     send.write_all(&announced(DATA, 100, &[7; 50])).await.unwrap();
     send.finish().unwrap();
-    assert_eq!(within(reports.recv()).await.unwrap(), Err(BodyError(StreamFailure::Truncated)));
+    assert_eq!(within(reports.recv()).await.unwrap(), Err(BodyError::Http3(StreamFailure::Truncated)));
     assert_eq!(client.close_code().await, Code::H3_FRAME_ERROR);
     eventually("the end is counted", || listener.metrics().ended("truncated-frame") == 1).await;
 }
@@ -144,7 +144,7 @@ async fn fact_3_an_upload_that_is_given_up_is_an_error() {
     eventually("it runs", || listener.metrics().running_requests() == 1).await;
     send.reset(CANCELLED).unwrap();
     let ended = within(reports.recv()).await.unwrap();
-    assert_eq!(ended, Err(BodyError(StreamFailure::Terminated(Code::H3_REQUEST_CANCELLED))));
+    assert_eq!(ended, Err(BodyError::Http3(StreamFailure::Terminated(Code::H3_REQUEST_CANCELLED))));
 }
 
 #[tokio::test]

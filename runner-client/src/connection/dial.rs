@@ -1,23 +1,34 @@
-//! Dialling: who next, at which address, and whether we and they trust each other.
+//! Dialling: who next, at which address, over what, and whether we and they trust each other.
 
 use std::collections::HashSet;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use quinn::{Endpoint, EndpointConfig, TokioRuntime};
 use telemetry_h3::udp::{WANTED_BUFFER_BYTES, bind_udp};
 use tokio::sync::watch;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::coordinator::Coordinator;
 use super::error::{ConnectError, ConnectErrorKind};
-use super::live::Live;
-use super::schedule;
+use super::fallback::TcpFallback;
+use super::live::{Carrier, Live};
+use super::quic::QuicConnection;
+use super::tcp::TcpConnection;
+use super::{Identity, schedule};
 use crate::backoff::Jitter;
+
+/// How long QUIC may still take once TCP stands: it may be that the coordinator has just come back, and TCP was first by
+/// chance.
+const QUIC_GRACE: Duration = Duration::from_millis(300);
+/// How long an attempt to return to QUIC may take.
+const RETURN_TIMEOUT: Duration = Duration::from_secs(3);
+/// How long TCP is left alone when a stranger answers there: it may be another program on the same number.
+const STRANGER_PAUSE: Duration = Duration::from_secs(30);
 
 /// Dials the coordinators of a list, beginning with the one that answered last.
 pub(super) struct Dialer {
@@ -26,7 +37,11 @@ pub(super) struct Dialer {
     /// The index of the one that answered last.
     current: AtomicUsize,
     /// What certificates to show and to trust.
-    identity: watch::Sender<quinn::ClientConfig>,
+    identity: watch::Sender<Identity>,
+    /// `None`: QUIC or nothing.
+    fallback: Option<TcpFallback>,
+    /// The last connection was over TCP.
+    was_tcp: AtomicBool,
     jitter: Arc<Jitter>,
     last_error: Mutex<Option<ConnectError>>,
 }
@@ -35,7 +50,8 @@ impl Dialer {
     /// Binds a socket on the runtime that this is called in.
     pub(super) fn new(
         coordinators: Vec<Coordinator>,
-        identity: quinn::ClientConfig,
+        identity: Identity,
+        fallback: Option<TcpFallback>,
         jitter: Arc<Jitter>,
     ) -> io::Result<Self> {
         Ok(Self {
@@ -43,16 +59,18 @@ impl Dialer {
             coordinators,
             current: AtomicUsize::new(0),
             identity: watch::channel(identity).0,
+            fallback,
+            was_tcp: AtomicBool::new(false),
             jitter,
             last_error: Mutex::new(None),
         })
     }
 
-    pub(super) const fn identity(&self) -> &watch::Sender<quinn::ClientConfig> {
+    pub(super) const fn identity(&self) -> &watch::Sender<Identity> {
         &self.identity
     }
 
-    /// Why the last attempt failed.
+    /// Why the last attempt failed. Distrust counts more than silence: where UDP is blocked, only TCP can tell of it.
     pub(super) fn last_error(&self) -> Option<ConnectError> {
         self.last_error.lock().clone()
     }
@@ -66,12 +84,81 @@ impl Dialer {
     /// Dials until one answers; whoever no longer wants that drops the future. It ends in an error only when every
     /// coordinator distrusts us or we distrust it, so that dialling again makes no sense.
     pub(super) async fn dial(&self) -> Result<Live, ConnectError> {
+        self.forget_error();
+        let Some(fallback) = self.fallback else { return self.race(Carrier::Quic).await };
+        let was_tcp = self.was_tcp.load(Ordering::Relaxed);
+        let head_start = if was_tcp { Duration::ZERO } else { fallback.head_start };
+        let mut quic = std::pin::pin!(self.race(Carrier::Quic));
+        let tcp = async {
+            sleep(head_start).await;
+            self.dial_tcp().await
+        };
+        let dialled = tokio::select! {
+            biased;
+            dialled = &mut quic => dialled,
+            dialled = tcp => match dialled {
+                Ok(live) => Ok(self.give_quic_a_chance(live, quic).await),
+                Err(error) => Err(error),
+            },
+        };
+        if let Ok(live) = &dialled {
+            self.was_tcp.store(live.carrier() == Carrier::Tcp, Ordering::Relaxed);
+        }
+        dialled
+    }
+
+    /// How long to use TCP before QUIC is tried again.
+    pub(super) fn return_pause(&self) -> Duration {
+        let longest = self.fallback.unwrap_or_default().return_after;
+        self.jitter.between(longest * 2 / 3, longest)
+    }
+
+    /// Tries QUIC to where `live` leads, once.
+    pub(super) async fn return_to_quic(&self, live: &Live) -> Option<Live> {
+        let attempt = self.connect(Carrier::Quic, live.coordinator(), live.remote());
+        let live = timeout(RETURN_TIMEOUT, attempt).await.ok()?.ok()?;
+        self.was_tcp.store(false, Ordering::Relaxed);
+        Some(live)
+    }
+
+    /// Waits a moment for QUIC, with a packet that is sent now: those of attempts under way may be a second old.
+    async fn give_quic_a_chance(&self, tcp: Live, under_way: impl Future<Output = Result<Live, ConnectError>>) -> Live {
+        let grace = QUIC_GRACE.max(4 * tcp.round_trip());
+        let quic = async {
+            let fresh = self.connect(Carrier::Quic, tcp.coordinator(), tcp.remote());
+            tokio::select! {
+                Ok(live) = under_way => Some(live),
+                Ok(live) = fresh => Some(live),
+                else => None,
+            }
+        };
+        match timeout(grace, quic).await {
+            Ok(Some(quic)) => {
+                tcp.close();
+                quic
+            }
+            Ok(None) | Err(_) => tcp,
+        }
+    }
+
+    /// Dials over TCP until one answers. Only a coordinator that we trust can end this by its distrust: behind a number that
+    /// is the coordinator's on UDP, another program may listen on TCP.
+    async fn dial_tcp(&self) -> Result<Live, ConnectError> {
+        loop {
+            match self.race(Carrier::Tcp).await {
+                Err(ConnectError::UntrustedServer(_)) => sleep(STRANGER_PAUSE).await,
+                dialled => return dialled,
+            }
+        }
+    }
+
+    async fn race(&self, carrier: Carrier) -> Result<Live, ConnectError> {
         let first = self.current.load(Ordering::Relaxed);
         let mut distrust = HashSet::new();
-        let attempt = |number, limit| self.attempt(first, number, limit);
+        let attempt = |number, limit| self.attempt(carrier, first, number, limit);
         schedule::race(&self.jitter, attempt, |(index, error): &(usize, ConnectError)| {
-            tracing::debug!(coordinator = %self.coordinators[*index], %error, "an attempt to connect failed");
-            *self.last_error.lock() = Some(error.clone());
+            tracing::debug!(coordinator = %self.coordinators[*index], %carrier, %error, "an attempt to connect failed");
+            self.note(error);
             if error.kind() == ConnectErrorKind::Identity {
                 distrust.insert(*index);
             }
@@ -82,21 +169,56 @@ impl Dialer {
     }
 
     /// The attempt of this number, round the list from `first`. Each round takes another of a coordinator's addresses.
-    async fn attempt(&self, first: usize, number: usize, limit: Duration) -> Result<Live, (usize, ConnectError)> {
+    async fn attempt(
+        &self,
+        carrier: Carrier,
+        first: usize,
+        number: usize,
+        limit: Duration,
+    ) -> Result<Live, (usize, ConnectError)> {
         let index = (first + number) % self.coordinators.len();
         let round = number / self.coordinators.len();
         let coordinator = &self.coordinators[index];
         let attempt = async {
             let address = resolve(coordinator, round).await?;
-            let identity = self.identity.borrow().clone();
-            let connecting = self.endpoint.connect_with(identity, address, coordinator.host());
-            let connection = connecting.map_err(|error| ConnectError::Unreachable(Arc::new(error)))?.await?;
-            Live::begin(connection, coordinator.clone()).await
+            self.connect(carrier, coordinator, address).await
         };
         let live =
             timeout(limit, attempt).await.unwrap_or(Err(ConnectError::Timeout)).map_err(|error| (index, error))?;
         self.current.store(index, Ordering::Relaxed);
         Ok(live)
+    }
+
+    async fn connect(
+        &self,
+        carrier: Carrier,
+        coordinator: &Coordinator,
+        address: SocketAddr,
+    ) -> Result<Live, ConnectError> {
+        let identity = self.identity.borrow().clone();
+        match carrier {
+            Carrier::Quic => {
+                let connecting = self.endpoint.connect_with(identity.quic, address, coordinator.host());
+                let connection = connecting.map_err(|error| ConnectError::Unreachable(Arc::new(error)))?.await?;
+                Ok(Live::quic(QuicConnection::begin(connection).await?, coordinator.clone()))
+            }
+            Carrier::Tcp => {
+                let connection = TcpConnection::connect(address, coordinator.host(), identity.tcp).await?;
+                Ok(Live::tcp(connection, coordinator.clone()))
+            }
+        }
+    }
+
+    fn forget_error(&self) {
+        *self.last_error.lock() = None;
+    }
+
+    fn note(&self, error: &ConnectError) {
+        let mut last = self.last_error.lock();
+        let is_distrust = |error: &ConnectError| error.kind() == ConnectErrorKind::Identity;
+        if !last.as_ref().is_some_and(is_distrust) || is_distrust(error) {
+            *last = Some(error.clone());
+        }
     }
 }
 

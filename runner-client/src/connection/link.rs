@@ -3,6 +3,9 @@
 //! It is made when someone first wants it, and made again when it is lost and wanted. QUIC itself notices a dead one at the
 //! idle timeout only, unless the other side says so. So whoever sends watches for acknowledgements; when they fail to come
 //! a fresh connection is raced against the silent one, which is given up only once the fresh one stands.
+//!
+//! A connection over TCP is one for want of a better: QUIC is tried again now and then, and takes the new requests once it
+//! stands. Those under way end where they began, so that none is lost or sent twice for that.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,10 +19,13 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 use tokio_util::task::AbortOnDropHandle;
 
+use super::Identity;
 use super::dial::Dialer;
 use super::error::{ConnectError, ConnectErrorKind, SendError};
-use super::live::{Live, TICK};
+use super::live::{Carrier, Live};
+use super::quic::TICK;
 use super::transport::Transport;
+use crate::metrics::ConnectionMetrics;
 
 /// How long a request waits for a connection before its sender is told that there is none.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -37,8 +43,21 @@ pub(crate) struct Link {
     keeper: AbortOnDropHandle<()>,
 }
 
+/// The coordinator that is connected.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CoordinatorPeer {
+    /// Its address, as it was given.
+    pub coordinator: String,
+    /// What the connection runs over.
+    pub carrier: Carrier,
+    /// The round trip to it.
+    pub round_trip: Duration,
+}
+
 struct Shared {
     dialer: Dialer,
+    metrics: ConnectionMetrics,
     state: watch::Sender<State>,
     /// How many wait for a connection.
     waiting: AtomicUsize,
@@ -57,9 +76,10 @@ enum State {
 
 impl Link {
     /// Begins to keep a connection on the runtime that this is called in. Nothing is dialled yet.
-    pub(super) fn start(dialer: Dialer, request_timeout: Duration) -> Arc<Self> {
+    pub(super) fn start(dialer: Dialer, request_timeout: Duration, metrics: ConnectionMetrics) -> Arc<Self> {
         let shared = Arc::new(Shared {
             dialer,
+            metrics,
             state: watch::channel(State::Down).0,
             waiting: AtomicUsize::new(0),
             wanted: Notify::new(),
@@ -73,16 +93,20 @@ impl Link {
         self.acquire().await.map(drop)
     }
 
-    /// The coordinator that is connected, and the round trip to it.
-    pub(crate) fn peer(&self) -> Option<(String, Duration)> {
+    /// The coordinator that is connected.
+    pub(crate) fn peer(&self) -> Option<CoordinatorPeer> {
         match &*self.shared.state.borrow() {
-            State::Up(live) if live.is_usable() => Some((live.coordinator().to_string(), live.round_trip())),
+            State::Up(live) if live.is_usable() => Some(CoordinatorPeer {
+                coordinator: live.coordinator().to_string(),
+                carrier: live.carrier(),
+                round_trip: live.round_trip(),
+            }),
             _ => None,
         }
     }
 
     /// Shows and trusts other certificates from now on: new requests go over a new connection.
-    pub(crate) fn set_identity(&self, identity: quinn::ClientConfig) {
+    pub(crate) fn set_identity(&self, identity: Identity) {
         self.shared.dialer.identity().send_replace(identity);
         if let State::Up(live) = &*self.shared.state.borrow() {
             live.retire();
@@ -92,6 +116,7 @@ impl Link {
     /// Ends the connection and dials no more. May be called again.
     pub(crate) async fn close(&self) {
         self.shared.state.send_replace(State::Closed);
+        self.shared.metrics.connected(None);
         self.keeper.abort();
         self.shared.dialer.close(FAREWELL).await;
     }
@@ -160,6 +185,10 @@ impl Shared {
                 State::Distrust(_, until) => self.sit_out(until).await,
                 State::Closed => return,
             };
+            self.metrics.connected(match &next {
+                State::Up(live) => Some(live.carrier()),
+                _ => None,
+            });
             self.state.send_if_modified(|state| {
                 let is_open = !matches!(state, State::Closed);
                 if is_open {
@@ -193,6 +222,7 @@ impl Shared {
 
     /// Keeps a connection for as long as it is good.
     async fn mind(&self, live: Arc<Live>) -> State {
+        let mut quic_again = std::pin::pin!(self.quic_again(&live));
         loop {
             tokio::select! {
                 error = live.closed() => return after_loss(&live, error),
@@ -202,6 +232,23 @@ impl Shared {
                 () = live.suspected() => if let Some(next) = self.race(&live).await {
                     return next;
                 },
+                quic = &mut quic_again => {
+                    live.retire();
+                    return after_dialling(Ok(quic));
+                }
+            }
+        }
+    }
+
+    /// Tries QUIC again and again beside a connection over TCP, until it works.
+    async fn quic_again(&self, live: &Live) -> Live {
+        if live.carrier() == Carrier::Quic {
+            std::future::pending::<()>().await;
+        }
+        loop {
+            sleep(self.dialer.return_pause()).await;
+            if let Some(quic) = self.dialer.return_to_quic(live).await {
+                return quic;
             }
         }
     }
@@ -239,7 +286,7 @@ impl Shared {
 fn after_dialling(dialled: Result<Live, ConnectError>) -> State {
     match dialled {
         Ok(live) => {
-            tracing::info!(coordinator = %live.coordinator(), "connected");
+            tracing::info!(coordinator = %live.coordinator(), carrier = %live.carrier(), "connected");
             State::Up(Arc::new(live))
         }
         Err(error) => distrust(error),

@@ -53,7 +53,8 @@ async fn get<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(stream: S) -> R
 fn print(status: &Status) {
     let or_none = |text: Option<String>| text.unwrap_or_else(|| "none".to_owned());
     let round_trip = status.round_trip_ms.map(|ms| format!(", round trip {ms:.1} ms")).unwrap_or_default();
-    println!("coordinator  {}{round_trip}", or_none(status.coordinator.clone()));
+    let transport = status.transport.as_ref().map(|transport| format!(" over {transport}")).unwrap_or_default();
+    println!("coordinator  {}{transport}{round_trip}", or_none(status.coordinator.clone()));
     let token = match (&status.token_trouble, status.token_seconds_left) {
         (Some(trouble), _) => trouble.clone(),
         (None, Some(left)) => format!("ends in {left} s"),

@@ -72,6 +72,9 @@ pub(crate) struct Options {
     /// A coordinator, HOST or HOST:PORT. Repeatable; the first that answers is used.
     #[arg(long = "coordinator", value_name = "ADDRESS")]
     pub(crate) coordinators: Vec<String>,
+    /// Whether TCP is used where UDP does not get through.
+    #[arg(long, value_name = "WHEN")]
+    pub(crate) tcp: Option<config::Tcp>,
     /// The runner's certificate chain, PEM.
     #[arg(long, value_name = "FILE")]
     pub(crate) certificate: Option<PathBuf>,

@@ -9,6 +9,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use telemetry_certs::{Credentials, Roots};
+use telemetry_runner_client::TcpFallback;
 use telemetry_runner_client::spool::{PerSignal, SpoolConfig, SyncPolicy, WhenFull};
 use toml::{Table, Value};
 
@@ -50,6 +51,26 @@ struct SpoolSection {
     sync_every_records: u64,
     /// And after as long. Default 1000. Together they are the window of what a power loss may take.
     sync_every_ms: u64,
+}
+
+/// `tcp`, before every section: whether TCP is used where UDP does not get through. Default `auto`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Tcp {
+    /// QUIC is preferred; TCP is used for as long as it does not work
+    #[default]
+    Auto,
+    /// QUIC or nothing
+    Off,
+}
+
+impl Tcp {
+    pub(crate) fn fallback(self) -> Option<TcpFallback> {
+        match self {
+            Self::Auto => Some(TcpFallback::default()),
+            Self::Off => None,
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, Deserialize)]
@@ -111,6 +132,7 @@ impl Default for ListenSection {
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
     pub(crate) coordinators: Vec<String>,
+    pub(crate) tcp: Tcp,
     pub(crate) identity: IdentityFiles,
     pub(crate) credentials: Credentials,
     pub(crate) roots: Roots,
@@ -168,6 +190,7 @@ impl std::error::Error for ConfigFaults {}
 /// Sections of the file, as they are.
 struct File {
     coordinators: Vec<String>,
+    tcp: Tcp,
     identity: IdentitySection,
     token: TokenSection,
     spool: SpoolSection,
@@ -193,6 +216,7 @@ pub(crate) fn load(options: &Options) -> Result<Settings, ConfigFaults> {
     let settings = (|| {
         Some(Settings {
             coordinators: file.coordinators,
+            tcp: file.tcp,
             identity: IdentityFiles { certificate: certificate?, key: key?, ca: ca? },
             credentials: credentials?,
             roots: roots?,
@@ -225,8 +249,17 @@ fn read(options: &Options, faults: &mut ConfigFaults) -> File {
             Vec::new()
         }
     };
+    let tcp = match table.remove("tcp").map(Value::try_into) {
+        None => Tcp::default(),
+        Some(Ok(tcp)) => tcp,
+        Some(Err(_)) => {
+            faults.push("tcp", "must be \"auto\" or \"off\"");
+            Tcp::default()
+        }
+    };
     let mut file = File {
         coordinators,
+        tcp,
         identity: section(&mut table, "identity", faults),
         token: section(&mut table, "token", faults),
         spool: section(&mut table, "spool", faults),
@@ -273,6 +306,7 @@ fn override_with(file: &mut File, options: &Options) {
     if !options.coordinators.is_empty() {
         file.coordinators.clone_from(&options.coordinators);
     }
+    file.tcp = options.tcp.unwrap_or(file.tcp);
     put(&mut file.identity.certificate, &options.certificate);
     put(&mut file.identity.key, &options.key);
     put(&mut file.identity.ca, &options.ca);
@@ -347,6 +381,7 @@ mod tests {
         let mut faults = ConfigFaults::default();
         let file = File {
             coordinators: table.remove("coordinators").unwrap().try_into().unwrap(),
+            tcp: table.remove("tcp").map_or(Tcp::Off, |tcp| tcp.try_into().unwrap()),
             identity: section(&mut table, "identity", &mut faults),
             token: section(&mut table, "token", &mut faults),
             spool: section(&mut table, "spool", &mut faults),
@@ -369,6 +404,7 @@ mod tests {
     #[test]
     fn what_the_example_shows_as_defaults_are_the_defaults() {
         let (full, _) = sections(&uncommented());
+        assert_eq!(full.tcp, Tcp::default());
         let (spool, listen) = (SpoolSection::default(), ListenSection::default());
         let shown = |section: &SpoolSection| {
             let when_full = matches!(section.when_full, Full::DropOldest);

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use telemetry_daemon::ServiceManager;
-use telemetry_runner_client::{Client, ClientBuilder, FileIssuer, LateTokenSource, Signal, TokenSource};
+use telemetry_runner_client::{
+    Client, ClientBuilder, CoordinatorPeer, FileIssuer, LateTokenSource, Signal, TokenSource,
+};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{MissedTickBehavior, interval};
@@ -90,8 +92,10 @@ pub(crate) async fn check(settings: Settings, offline: bool) -> Outcome {
     let (client, tokens) = start(&settings, |builder| builder)?;
     let checked = async {
         client.connected().await.map_err(|error| Failure::Other(format!("no connection: {error}")))?;
-        let (coordinator, round_trip) = client.peer().unwrap_or_default();
-        println!("connected to {coordinator}, round trip {:.1} ms", round_trip.as_secs_f64() * 1e3);
+        if let Some(peer) = client.peer() {
+            let round_trip = peer.round_trip.as_secs_f64() * 1e3;
+            println!("connected to {} over {}, round trip {round_trip:.1} ms", peer.coordinator, peer.carrier);
+        }
         tokens.token().await.map_err(|error| Failure::Other(format!("no token: {error}")))?;
         println!("there is a token");
         Ok(())
@@ -109,6 +113,7 @@ pub(crate) fn start(
     let tokens = LateTokenSource::new();
     let mut builder = Client::builder()
         .identity(settings.credentials.clone(), settings.roots.clone())
+        .tcp_fallback(settings.tcp.fallback())
         .token_source(Arc::new(tokens.clone()));
     for coordinator in &settings.coordinators {
         builder = builder.coordinator(coordinator);
@@ -167,8 +172,8 @@ fn reload_identity(files: &IdentityFiles, client: &Client, observer: &Observer) 
 
 /// How it is, in one line for the service manager.
 fn summary(client: &Client) -> String {
-    let peer = client.peer();
-    let coordinator = peer.map_or_else(|| "no connection".to_owned(), |(name, _)| format!("connected to {name}"));
+    let connected = |peer: CoordinatorPeer| format!("connected to {} over {}", peer.coordinator, peer.carrier);
+    let coordinator = client.peer().map_or_else(|| "no connection".to_owned(), connected);
     let waiting: u64 = Signal::ALL.into_iter().map(|signal| client.tally(signal).waiting).sum();
     if waiting == 0 { coordinator } else { format!("{coordinator}; telemetry waits") }
 }

@@ -21,6 +21,8 @@ pub(crate) struct Status {
     pub(crate) version: String,
     /// The coordinator that is connected.
     pub(crate) coordinator: Option<String>,
+    /// What the connection runs over: `quic`, or `tcp` where UDP does not get through.
+    pub(crate) transport: Option<String>,
     /// The round trip to it, in milliseconds.
     pub(crate) round_trip_ms: Option<f64>,
     /// Seconds until the token ends; absent if there is none, or it does not say.
@@ -103,8 +105,9 @@ impl Observer {
         let ends = *self.certificate_ends.lock();
         Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            round_trip_ms: peer.as_ref().map(|(_, round_trip)| round_trip.as_secs_f64() * 1e3),
-            coordinator: peer.map(|(coordinator, _)| coordinator),
+            transport: peer.as_ref().map(|peer| peer.carrier.to_string()),
+            round_trip_ms: peer.as_ref().map(|peer| peer.round_trip.as_secs_f64() * 1e3),
+            coordinator: peer.map(|peer| peer.coordinator),
             token_seconds_left,
             token_trouble,
             certificate_ends: ends.map(OffsetDateTime::from),

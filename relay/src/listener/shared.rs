@@ -1,0 +1,90 @@
+//! What the connections of a listener share.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use rustls::pki_types::CertificateDer;
+use telemetry_certs::{CertificateRefusal, PeerIdentity};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::task::JoinError;
+
+use super::handshakes::Handshakes;
+use super::metrics::{ListenerMetrics, Meter};
+use super::peers::Peers;
+use super::tls::Tls;
+use super::{ListenerConfig, Transport};
+
+/// What the connections of one transport share, with each other and with those of the other transport.
+#[derive(Clone)]
+pub(super) struct Shared {
+    pub(super) config: Arc<ListenerConfig>,
+    /// What the next handshake is done with.
+    pub(super) tls: Arc<ArcSwap<Tls>>,
+    pub(super) metrics: Meter,
+    pub(super) peers: Peers,
+    pub(super) handshakes: Handshakes,
+    /// Places for connections, from before their handshake to their end.
+    places: Arc<Semaphore>,
+    /// True once the listener drains.
+    pub(super) draining: watch::Receiver<bool>,
+}
+
+impl Shared {
+    /// For QUIC.
+    pub(super) fn new(
+        config: Arc<ListenerConfig>,
+        tls: Arc<ArcSwap<Tls>>,
+        metrics: &ListenerMetrics,
+        draining: watch::Receiver<bool>,
+    ) -> Self {
+        Self {
+            handshakes: Handshakes::new(config.max_handshakes, config.max_handshakes_per_network),
+            places: Arc::new(Semaphore::new(config.max_connections.min(Semaphore::MAX_PERMITS))),
+            metrics: metrics.meter(Transport::Quic),
+            peers: Peers::default(),
+            config,
+            tls,
+            draining,
+        }
+    }
+
+    /// The same, counted for TCP.
+    pub(super) fn over_tcp(&self, metrics: &ListenerMetrics) -> Self {
+        Self { metrics: metrics.meter(Transport::Tcp), ..self.clone() }
+    }
+
+    /// A place for one more connection, if there is one.
+    pub(super) fn place(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.places).try_acquire_owned().ok()
+    }
+}
+
+/// Who showed this chain: the runner that its leaf names.
+pub(super) fn identify(chain: &[CertificateDer<'static>]) -> Option<PeerIdentity> {
+    chain.first().and_then(|leaf| PeerIdentity::from_leaf(leaf).ok())
+}
+
+/// Why a handshake failed, as a label, by the alert that it failed with as a QUIC code (RFC 9001 section 4.8).
+pub(super) const fn refusal_label(quic_code: u64) -> &'static str {
+    match CertificateRefusal::from_quic_code(quic_code) {
+        Some(CertificateRefusal::NoCertificate) => "no-certificate",
+        Some(CertificateRefusal::UnknownCa) => "unknown-ca",
+        Some(CertificateRefusal::Expired) => "certificate-expired",
+        Some(CertificateRefusal::Revoked) => "certificate-revoked",
+        Some(CertificateRefusal::WrongUsage) => "certificate-wrong-usage",
+        Some(CertificateRefusal::Bad) => "certificate-bad",
+        None => "handshake",
+    }
+}
+
+/// Completes when the listener drains, or when its handle is gone.
+pub(super) async fn drain_begins(draining: &mut watch::Receiver<bool>) {
+    let _ = draining.wait_for(|drain| *drain).await;
+}
+
+/// The runtime catches panics; nobody would hear of them.
+pub(super) fn notice_panic(error: &JoinError) {
+    if error.is_panic() {
+        tracing::error!("a task of the listener panicked; this is a bug");
+    }
+}
