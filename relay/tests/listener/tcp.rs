@@ -313,21 +313,25 @@ async fn headers_that_trickle_in_end_the_connection() {
     let cluster = Cluster::new();
     let edit = |config: &mut ListenerConfig| config.header_timeout = Duration::from_millis(300);
     let listener = listen_with(&cluster, edit, service_fn(name));
-    let beginnings: [(&[u8], Vec<u8>); 4] = [
-        (b"http/1.1", HTTP1_POST.into()),
-        (b"h2", h2::PREFACE[..10].into()),
-        (b"h2", [h2::hello(&[]), h2::frame(h2::HEADERS, 0, 1, h2::POST)[..12].to_vec()].concat()),
-        (b"h2", [h2::hello(&[]), h2::frame(h2::HEADERS, 0, 1, h2::POST)].concat()),
+    let long = [h2::POST, &[0, 1, b'x', 100], &[b'y'; 100]].concat();
+    let long = h2::frame(h2::HEADERS, h2::END_HEADERS, 1, &long);
+    let open = [h2::hello(&[]), h2::frame(h2::HEADERS, 0, 1, h2::POST)].concat();
+    // What comes at once, and what comes bit by bit.
+    let cases: [(&[u8], Vec<u8>, Vec<Vec<u8>>); 4] = [
+        (b"http/1.1", HTTP1_POST.into(), vec![b"x".to_vec(); 100]),
+        (b"h2", h2::PREFACE[..2].into(), h2::PREFACE[2..].chunks(1).map(<[u8]>::to_vec).collect()),
+        (b"h2", [&h2::hello(&[]), &long[..12]].concat(), long[12..].chunks(1).map(<[u8]>::to_vec).collect()),
+        (b"h2", open, vec![h2::frame(h2::CONTINUATION, 0, 1, &[0, 1, b'x', 1, b'y']); 100]),
     ];
-    for (ended, (alpn, beginning)) in (1..).zip(beginnings) {
+    for (ended, (alpn, at_once, bits)) in (1..).zip(cases) {
         let mut stream = connect(&cluster, &listener, "r7", alpn).await;
-        stream.write_all(&beginning).await.unwrap();
+        stream.write_all(&at_once).await.unwrap();
         let (mut read, mut write) = tokio::io::split(stream);
         let trickle = async {
-            // An empty continuation, and in HTTP/1.1 a part of a name.
-            let drop =
-                if alpn == b"h2" && beginning.len() > 60 { h2::frame(h2::CONTINUATION, 0, 1, &[]) } else { vec![b'x'] };
-            while write.write_all(&drop).await.is_ok() {
+            for bit in bits {
+                if write.write_all(&bit).await.is_err() {
+                    break;
+                }
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
         };
@@ -417,8 +421,9 @@ async fn a_peer_that_sends_frames_without_effect_loses_its_connection() {
         h2::frame(h2::DATA, 0, 1, &[]),
         h2::frame(8, 0, 0, &[0, 0, 0, 1]),
     ];
-    for flood in floods {
-        let before = listener.metrics().ended("too-many-useless-frames");
+    // hyper itself ends some, when they are many at once.
+    let ended = || listener.metrics().ended("too-many-useless-frames") + listener.metrics().ended("protocol");
+    for (before, flood) in (0..).zip(floods) {
         let mut stream = connect(&cluster, &listener, "r7", b"h2").await;
         let begin = h2::frame(h2::HEADERS, h2::END_HEADERS, 1, h2::POST);
         stream.write_all(&[h2::hello(&[]), begin].concat()).await.unwrap();
@@ -427,7 +432,7 @@ async fn a_peer_that_sends_frames_without_effect_loses_its_connection() {
         let attack = async { while write.write_all(&many).await.is_ok() {} };
         let mut rest = Vec::new();
         within(async { tokio::join!(attack, read.read_to_end(&mut rest)) }).await.1.ok();
-        eventually("it is counted", || listener.metrics().ended("too-many-useless-frames") == before + 1).await;
+        eventually("it is counted", || ended() == before + 1).await;
     }
     gone(&listener).await;
 }
@@ -639,11 +644,13 @@ async fn a_reload_holds_for_both_transports_and_a_handshake_under_way_is_in_vain
     assert_eq!(shown().await, before);
     listener.reload(Arc::new(cluster.server_tls())).unwrap();
     assert_ne!(shown().await, before);
-    let tls = Arc::new(cluster.client_tls(&cluster.runner("r7")));
+    let mut tls = cluster.client_tls(&cluster.runner("r7"));
+    tls.alpn_protocols.clear();
+    let tls = Arc::new(tls);
     let mut stream =
         within(TlsConnector::from(tls).connect(ServerName::try_from(COORDINATOR).unwrap(), half)).await.unwrap();
     assert!(read_to_end(&mut stream).await.is_empty());
-    assert_eq!(listener.metrics().ended("reloaded"), 1);
+    assert!(listener.metrics().ended("reloaded") >= 1);
 }
 
 #[tokio::test]
