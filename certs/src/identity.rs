@@ -71,6 +71,12 @@ pub enum IdentityError {
     /// CN or O is not UTF-8, or has control characters.
     #[error("the certificate's subject is not plain text")]
     BadText,
+    /// Where the holder must be something else, the certificate is a runner's, or could be taken for one.
+    #[error("the certificate is a runner's")]
+    Runner,
+    /// Where the holder must be something else than a runner, there is neither a SPIFFE ID nor a CN.
+    #[error("the certificate names nobody")]
+    Nameless,
 }
 
 impl PeerIdentity {
@@ -143,18 +149,21 @@ pub(crate) fn runner_common_name(runner: &RunnerId) -> String {
     format!("{COMMON_NAME_PREFIX}{runner}")
 }
 
-/// The runner of the one SPIFFE ID that a certificate may have (SPIFFE X509-SVID, section 2). URIs of other schemes are
-/// nobody's business here.
 fn runner_of_uri(certificate: &X509Certificate<'_>) -> Result<Option<RunnerId>, IdentityError> {
+    spiffe_uri(certificate)?.map(parse_runner_uri).transpose()
+}
+
+/// The one SPIFFE ID that a certificate may have (SPIFFE X509-SVID, section 2). URIs of other schemes are nobody's business
+/// here.
+pub(crate) fn spiffe_uri<'c>(certificate: &'c X509Certificate<'_>) -> Result<Option<&'c str>, IdentityError> {
     let names = certificate.subject_alternative_name().map_err(|_| IdentityError::Unreadable)?;
     let mut found = None;
     for name in names.iter().flat_map(|names| &names.value.general_names) {
         match name {
             GeneralName::URI(uri) if starts_with_ignore_case(uri.as_bytes(), SPIFFE) => {
-                if found.is_some() {
+                if found.replace(*uri).is_some() {
                     return Err(IdentityError::Ambiguous);
                 }
-                found = Some(parse_runner_uri(uri)?);
             }
             GeneralName::Invalid(..) => return Err(IdentityError::Unreadable),
             _ => {}
@@ -172,14 +181,19 @@ fn parse_runner_uri(uri: &str) -> Result<RunnerId, IdentityError> {
 }
 
 fn runner_of_common_name(certificate: &X509Certificate<'_>) -> Result<Option<RunnerId>, IdentityError> {
+    let Some(text) = common_name(certificate)? else { return Ok(None) };
+    text.strip_prefix(COMMON_NAME_PREFIX).map(|id| RunnerId::new(id).map_err(IdentityError::from)).transpose()
+}
+
+/// The common name, if there is one. Control characters are the caller's business: a CN of a runner's form with a NUL in it
+/// is a bad ID, not bad text.
+pub(crate) fn common_name<'c>(certificate: &'c X509Certificate<'_>) -> Result<Option<&'c str>, IdentityError> {
     let mut names = certificate.subject().iter_common_name();
     let Some(name) = names.next() else { return Ok(None) };
     if names.next().is_some() {
         return Err(IdentityError::Ambiguous);
     }
-    // Before the text is looked at: a CN of a runner's form with a NUL in it is a bad ID, not bad text.
-    let text = name.as_str().map_err(|_| IdentityError::BadText)?;
-    text.strip_prefix(COMMON_NAME_PREFIX).map(|id| RunnerId::new(id).map_err(IdentityError::from)).transpose()
+    name.as_str().map(Some).map_err(|_| IdentityError::BadText)
 }
 
 /// The organisation, if there is exactly one. Tenants may be chosen by it, so that several give none.

@@ -1,6 +1,7 @@
 //! Certificates: cluster authority, identities, TLS configurations.
 //!
-//! - [`PeerIdentity`] is what a runner's certificate says; [`looks_like_runner`] is the client's tolerant opposite.
+//! - [`PeerIdentity`] is what a runner's certificate says; [`looks_like_runner`] is the client's tolerant opposite;
+//!   [`WriterIdentity`] is what the certificate of a writer says that is no runner.
 //! - [`ClusterAuthority`] issues certificates and revocation lists for one cluster.
 //! - [`Credentials`], [`Roots`] and [`Crls`] are loaded and validated before anything is built from them.
 //! - [`server_config`] and [`client_config`] build the only two TLS configurations of this project.
@@ -21,10 +22,11 @@ mod summary;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod tls;
+mod writer;
 
 pub use authority::{
     AUTHORITY_LIFETIME, AuthorityError, BACKDATE, COORDINATOR_LIFETIME, CRL_LIFETIME, ClusterAuthority,
-    CoordinatorRequest, CrlRequest, Issued, KeyKind, RUNNER_LIFETIME, RunnerRequest,
+    CoordinatorRequest, CrlRequest, Issued, KeyKind, RUNNER_LIFETIME, RunnerRequest, WriterRequest,
 };
 pub use cluster::{ClusterName, ClusterNameError};
 pub use credentials::Credentials;
@@ -35,3 +37,4 @@ pub use refusal::{CertificateRefusal, ServerDistrust};
 pub use roots::Roots;
 pub use summary::{CertificateSummary, describe};
 pub use tls::{ClientTls, RunnerAsServer, ServerTls, TlsError, client_config, client_verifier, server_config};
+pub use writer::{WriterIdentity, writer_uri};

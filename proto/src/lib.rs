@@ -16,6 +16,7 @@ mod route;
 mod runner_id;
 mod signal;
 mod verdict;
+mod writer_name;
 
 pub use clock::{Clock, SystemClock};
 pub use reason::Reason;
@@ -23,3 +24,4 @@ pub use route::{MatchError, Route, logs_url, metrics_url, traces_url};
 pub use runner_id::{RunnerId, RunnerIdError};
 pub use signal::{Signal, UnknownSignal};
 pub use verdict::Verdict;
+pub use writer_name::{WriterName, WriterNameError};

@@ -75,12 +75,16 @@ reasons! {
     TokenNotSystem = "token-not-system", UNAUTHORIZED, RefreshToken, "the workload token is no system token";
     TokenWrongWorkload = "token-wrong-workload", UNAUTHORIZED, RefreshToken,
         "the workload token is for another workload than telemetrywriter";
+    TokenWrongWriter = "token-wrong-writer", UNAUTHORIZED, RefreshToken,
+        "the token is not that of the writer whose certificate comes with it";
     // 403
     TokenRunnerMismatch = "token-runner-mismatch", FORBIDDEN, Forbidden,
         "the workload token and the client certificate name different runners";
     TokenSignalNotGranted = "token-signal-not-granted", FORBIDDEN, Forbidden,
         "the workload token does not grant this signal";
     RunnerRemoved = "runner-removed", FORBIDDEN, Forbidden, "this runner was removed from the cluster";
+    WriterUnknown = "writer-unknown", FORBIDDEN, Forbidden,
+        "the client certificate belongs to no writer of this relay any more";
     CertificateExpired = "certificate-expired", FORBIDDEN, Forbidden, "the client certificate has expired";
     TenantUnknown = "tenant-unknown", FORBIDDEN, Forbidden, "no tenant is configured for this runner";
     SignalDisabled = "signal-disabled", FORBIDDEN, Forbidden, "this coordinator does not take this signal";

@@ -19,11 +19,12 @@ use time::OffsetDateTime;
 use crate::cluster::ClusterName;
 use crate::identity::runner_uri;
 use crate::load;
+use crate::writer::writer_uri;
 
 pub use error::AuthorityError;
 pub use request::{
     AUTHORITY_LIFETIME, BACKDATE, COORDINATOR_LIFETIME, CRL_LIFETIME, CoordinatorRequest, CrlRequest, Issued, KeyKind,
-    RUNNER_LIFETIME, RunnerRequest,
+    RUNNER_LIFETIME, RunnerRequest, WriterRequest,
 };
 
 /// The common name of every coordinator. Its DNS names are in the SAN only: one such as `runner-7.example` must not
@@ -121,6 +122,19 @@ impl ClusterAuthority {
         let mut params = params::leaf(self.clock.now(), request.lifetime, self.not_after)?;
         params.distinguished_name = params::runner_subject(&request.runner, request.organization.as_deref())?;
         params.subject_alt_names = vec![params::uri(runner_uri(&self.cluster, &request.runner))?];
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        self.sign(&params, &params::generate(request.key_kind)?)
+    }
+
+    /// Issues the certificate of a writer that is no runner: CN `writer-NAME`, SAN URI `spiffe://CLUSTER/writer/NAME`, EKU
+    /// clientAuth only.
+    ///
+    /// # Errors
+    /// [`AuthorityError`] when the authority has expired.
+    pub fn issue_writer(&self, request: &WriterRequest) -> Result<Issued, AuthorityError> {
+        let mut params = params::leaf(self.clock.now(), request.lifetime, self.not_after)?;
+        params.distinguished_name.push(DnType::CommonName, format!("writer-{}", request.writer));
+        params.subject_alt_names = vec![params::uri(writer_uri(&self.cluster, &request.writer))?];
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         self.sign(&params, &params::generate(request.key_kind)?)
     }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use telemetry_proto::RunnerId;
+use telemetry_proto::{RunnerId, WriterName};
 
 use crate::credentials::Credentials;
 use crate::crl::Revocation;
@@ -77,6 +77,25 @@ impl RunnerRequest {
     #[must_use]
     pub fn new(runner: RunnerId) -> Self {
         Self { runner, lifetime: RUNNER_LIFETIME, key_kind: KeyKind::default(), organization: None }
+    }
+}
+
+/// A certificate for a writer that is no runner.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WriterRequest {
+    /// The writer.
+    pub writer: WriterName,
+    /// How long it is valid, at most as long as the authority.
+    pub lifetime: Duration,
+    /// The kind of its key.
+    pub key_kind: KeyKind,
+}
+
+impl WriterRequest {
+    /// For this writer, with the defaults: it lives as long as a runner's.
+    #[must_use]
+    pub fn new(writer: WriterName) -> Self {
+        Self { writer, lifetime: RUNNER_LIFETIME, key_kind: KeyKind::default() }
     }
 }
 
