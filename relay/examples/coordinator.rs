@@ -136,13 +136,14 @@ impl Router {
             return (StatusCode::INTERNAL_SERVER_ERROR, String::new());
         };
         // The relay asks this for its own routes. A removed runner may still be here, until its connection has ended.
-        if !self.registry.is_registered(peer.runner()) {
+        // Only a relay with writers of its own lets others in.
+        let Some(runner) = peer.runner().filter(|runner| self.registry.is_registered(runner)) else {
             return (StatusCode::FORBIDDEN, "removed".to_owned());
-        }
+        };
         match request.uri().path() {
-            "/rpc/hello" => (StatusCode::OK, format!("hello {}", peer.runner())),
+            "/rpc/hello" => (StatusCode::OK, format!("hello {runner}")),
             "/rpc/leave" => {
-                self.registry.remove(peer.runner().clone());
+                self.registry.remove(runner.clone());
                 (StatusCode::OK, "goodbye".to_owned())
             }
             _ => (StatusCode::NOT_FOUND, String::new()),

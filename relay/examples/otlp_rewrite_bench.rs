@@ -18,6 +18,7 @@ use opentelemetry_proto::tonic::trace::v1::span::{Event, Link};
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span, Status};
 use prost::Message;
 use telemetry_proto::RunnerId;
+use telemetry_relay::gate::Author;
 use telemetry_relay::traces::{TraceLimits, TraceRules, rewrite};
 
 #[path = "../src/traces/tests/model.rs"]
@@ -33,9 +34,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     let seconds = std::env::args().nth(1).map_or(Ok(2.0), |argument| argument.parse())?;
     let time = Duration::from_secs_f64(seconds);
     let runner = RunnerId::new("0b2e9a6c-3b1f-4a55-9a0f-0d7f7a4f8c11")?;
+    let author = Author::from(runner.clone());
     let (rules, limits) = (TraceRules::default(), TraceLimits::default());
 
-    let ours: Way<'_> = &|body| Ok(rewrite(body, &rules, &runner, &limits)?.body.len());
+    let ours: Way<'_> = &|body| Ok(rewrite(body, &rules, &author, &limits)?.body.len());
     let generated: Way<'_> = &|body| {
         let request = ExportTraceServiceRequest::decode(body)?;
         Ok(model::apply(request, runner.as_str(), &|key| rules.allows(key)).encode_to_vec().len())

@@ -8,7 +8,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::admission::{BodyBudget, BudgetLimits, TenantLimits};
 use crate::forward::{Backend, BackendSettings};
-use crate::gate::{AllRegistered, RunnerRegistry, TokenVerifier};
+use crate::gate::{AllRegistered, RunnerRegistry, TokenVerifier, Writers};
 use crate::intake::BodyLimits;
 use crate::issuer::Issuer;
 use crate::metrics::RelayMetrics;
@@ -25,6 +25,7 @@ use crate::workers::Workers;
 pub struct RelayBuilder {
     verifier: Arc<dyn TokenVerifier>,
     registry: Arc<dyn RunnerRegistry>,
+    writers: Arc<Writers>,
     issuer: Option<Arc<Issuer>>,
     backends: [Option<BackendSettings>; 3],
     tenants: TenantSet,
@@ -46,6 +47,7 @@ impl RelayBuilder {
         Self {
             verifier,
             registry: Arc::new(AllRegistered),
+            writers: Arc::default(),
             issuer: None,
             backends: [None, None, None],
             tenants: TenantSet::single(TenantLimits::default()),
@@ -72,6 +74,15 @@ impl RelayBuilder {
     #[must_use]
     pub fn registry(mut self, registry: Arc<dyn RunnerRegistry>) -> Self {
         self.registry = registry;
+        self
+    }
+
+    /// Writers that are no runners. By default there are none. The [listener](crate::listener::Listener::with_writers) must be
+    /// given the same, and the [plan](crate::tenancy::TenantPlan::writers) of the tenants, if there are any, must name the tenant
+    /// of each.
+    #[must_use]
+    pub fn writers(mut self, writers: Arc<Writers>) -> Self {
+        self.writers = writers;
         self
     }
 
@@ -172,6 +183,7 @@ impl RelayBuilder {
         RelayService::new(Relay {
             verifier: self.verifier,
             registry: self.registry,
+            writers: self.writers,
             issuer: self.issuer,
             backends: Backends {
                 metrics: backend(Signal::Metrics, metrics),

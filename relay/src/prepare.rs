@@ -64,9 +64,9 @@ impl Relay {
     ) -> Result<(WholeBody, Option<Prepared>), Refusal> {
         let decoded_len = usize::try_from(body.decoded_len()).unwrap_or(usize::MAX);
         let rewritten_len = self.traces.limits.max_rewritten_bytes(decoded_len) as u64;
-        let (settings, runner) = (Arc::clone(&self.traces), sender.runner().clone());
+        let (settings, author) = (Arc::clone(&self.traces), sender.author().clone());
         let work = move |decoded: Vec<u8>| {
-            traces::rewrite(&decoded, &settings.keep, &runner, &settings.limits)
+            traces::rewrite(&decoded, &settings.keep, &author, &settings.limits)
                 .map_err(|error| Refusal::new(error.reason()).with_detail(error.to_string()))
         };
         let (body, reservation, rewritten) = self.rework(sender, head, body, rewritten_len, work).await?;

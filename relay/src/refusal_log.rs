@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use parking_lot::Mutex;
-use telemetry_proto::{Reason, RunnerId};
+use telemetry_proto::Reason;
 use tokio::time::Instant;
 
-use crate::gate::Peer;
+use crate::gate::{Author, Peer};
 
 /// At most one line in this time per runner and reason.
 const QUIET: Duration = Duration::from_secs(10);
@@ -27,7 +27,7 @@ pub(crate) struct RefusalLog {
 
 #[derive(Debug, Default)]
 struct State {
-    entries: HashMap<(RunnerId, Reason), Entry>,
+    entries: HashMap<(Author, Reason), Entry>,
     recent: VecDeque<RecentRefusal>,
 }
 
@@ -43,7 +43,7 @@ pub struct RecentRefusal {
     /// When.
     pub at: SystemTime,
     /// Who.
-    pub runner: RunnerId,
+    pub author: Author,
     /// What was asked for.
     pub route: &'static str,
     /// Why not.
@@ -56,14 +56,14 @@ impl RefusalLog {
     /// Logs that a request of `peer` on `route` was refused. Neither payload nor token is ever part of the line.
     pub(crate) fn note(&self, peer: &Peer, route: &'static str, reason: Reason, at: SystemTime) {
         let mut state = self.state.lock();
-        let Some(suppressed) = state.due(peer.runner(), reason, Instant::now()) else { return };
+        let Some(suppressed) = state.due(peer.author(), reason, Instant::now()) else { return };
         if state.recent.len() == MAX_RECENT {
             state.recent.pop_front();
         }
-        state.recent.push_back(RecentRefusal { at, runner: peer.runner().clone(), route, reason, repeated: 0 });
+        state.recent.push_back(RecentRefusal { at, author: peer.author().clone(), route, reason, repeated: 0 });
         drop(state);
         tracing::warn!(
-            runner = %peer.runner(), remote = %peer.remote(), route, reason = reason.as_str(), suppressed,
+            runner = %peer.author(), remote = %peer.remote(), route, reason = reason.as_str(), suppressed,
             "request refused"
         );
     }
@@ -76,11 +76,11 @@ impl RefusalLog {
 
 impl State {
     /// How many were suppressed since the last line, if one is due now.
-    fn due(&mut self, runner: &RunnerId, reason: Reason, now: Instant) -> Option<u64> {
-        if let Some(entry) = self.entries.get_mut(&(runner.clone(), reason)) {
+    fn due(&mut self, author: &Author, reason: Reason, now: Instant) -> Option<u64> {
+        if let Some(entry) = self.entries.get_mut(&(author.clone(), reason)) {
             if now.duration_since(entry.last_line) < QUIET {
                 entry.suppressed += 1;
-                let of_kind = |line: &&mut RecentRefusal| line.runner == *runner && line.reason == reason;
+                let of_kind = |line: &&mut RecentRefusal| line.author == *author && line.reason == reason;
                 if let Some(line) = self.recent.iter_mut().rev().find(of_kind) {
                     line.repeated += 1;
                 }
@@ -95,7 +95,7 @@ impl State {
         if self.entries.len() >= MAX_ENTRIES {
             return None;
         }
-        self.entries.insert((runner.clone(), reason), Entry { last_line: now, suppressed: 0 });
+        self.entries.insert((author.clone(), reason), Entry { last_line: now, suppressed: 0 });
         Some(0)
     }
 }
@@ -103,11 +103,12 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::gate::fixtures::author;
 
     #[tokio::test(start_paused = true)]
     async fn a_flood_is_one_line_and_a_count() {
         let mut log = State::default();
-        let runner = RunnerId::new("r7").unwrap();
+        let runner = author("r7");
         assert_eq!(log.due(&runner, Reason::TokenExpired, Instant::now()), Some(0));
         for _ in 0..100 {
             assert_eq!(log.due(&runner, Reason::TokenExpired, Instant::now()), None);
@@ -121,11 +122,11 @@ mod tests {
     async fn many_runners_do_not_grow_it() {
         let mut log = State::default();
         for i in 0..2 * MAX_ENTRIES {
-            log.due(&RunnerId::new(&format!("r{i}")).unwrap(), Reason::TokenMissing, Instant::now());
+            log.due(&author(&format!("r{i}")), Reason::TokenMissing, Instant::now());
         }
         assert_eq!(log.entries.len(), MAX_ENTRIES);
         tokio::time::advance(QUIET).await;
-        assert_eq!(log.due(&RunnerId::new("late").unwrap(), Reason::TokenMissing, Instant::now()), Some(0));
+        assert_eq!(log.due(&author("late"), Reason::TokenMissing, Instant::now()), Some(0));
     }
 
     #[test]

@@ -19,7 +19,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(30);
 pub async fn end_removed(registry: &dyn RunnerRegistry, listener: &ListenerHandle) {
     let mut removals = registry.removals();
     loop {
-        let is_removed = |connected: &Connected| !registry.is_registered(connected.peer.runner());
+        let is_removed =
+            |connected: &Connected| connected.peer.runner().is_some_and(|runner| !registry.is_registered(runner));
         let ended = listener.close_peers(is_removed, "this runner was removed");
         if ended > 0 {
             tracing::info!(connections = ended, "connections of removed runners ended");

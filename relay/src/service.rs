@@ -24,13 +24,13 @@ use tokio_util::task::TaskTracker;
 use crate::accepted::Accepted;
 use crate::admission::{BodyBudget, BodyReservation, Caller, Permit, Sender};
 use crate::forward::{Backend, Outgoing};
-use crate::gate::{Peer, Principal, RunnerRegistry, TokenVerifier, workload_token};
+use crate::gate::{Author, Peer, Principal, RunnerRegistry, TokenVerifier, Writers, workload_token};
 use crate::hand_over::Marked;
 use crate::intake::{BodyLimits, HeadRules, WholeBody, WriteHead, read_whole};
 use crate::issuer::Issuer;
 use crate::metrics::RelayMetrics;
 use crate::once::{Claim, Lease, Once};
-use crate::operational::{OperationalSinks, OperationalStream};
+use crate::operational::{OperationalSinks, OperationalStream, Source};
 use crate::prepare::Prepared;
 use crate::refusal::{Refusal, ResponseBody};
 use crate::refusal_log::{RecentRefusal, RefusalLog};
@@ -52,6 +52,7 @@ pub struct RelayService {
 pub(crate) struct Relay {
     pub(crate) verifier: Arc<dyn TokenVerifier>,
     pub(crate) registry: Arc<dyn RunnerRegistry>,
+    pub(crate) writers: Arc<Writers>,
     pub(crate) issuer: Option<Arc<Issuer>>,
     pub(crate) backends: Backends,
     pub(crate) tenancy: Arc<Tenancy>,
@@ -165,6 +166,12 @@ impl RelayService {
         &self.relay.tenancy
     }
 
+    /// The writers that are no runners.
+    #[must_use]
+    pub fn writers(&self) -> &Arc<Writers> {
+        &self.relay.writers
+    }
+
     /// The sinks of the operational stream. There are none until some are attached; keep a clone to attach them late.
     #[must_use]
     pub fn operational_sinks(&self) -> &OperationalSinks {
@@ -260,7 +267,7 @@ impl Relay {
             return Err(Reason::SignalDisabled.into());
         }
         let head = WriteHead::parse(signal, parts, self.head_rules(signal))?;
-        let caller = Caller { runner: principal.runner().clone(), batch: head.batch_id };
+        let caller = Caller { author: principal.author().clone(), batch: head.batch_id };
         let mut sender = tenant.allowance().sender(caller)?;
         sender.admit(head.content_length.unwrap_or(0))?;
         let reservation = self.reserve(&sender, &head).await?;
@@ -277,12 +284,13 @@ impl Relay {
             Some(Claim::Duplicate) => return Ok(Accepted::duplicate()),
         };
         if head.operational
+            && let Some(source) = Source::of(&principal)
             && let Some(sinks) = self.operational.attached()
         {
             let bytes = OperationalStream::working_bytes(&body);
             let working = self.budget.reserve_more(&sender, body.len(), bytes).await?;
             let tenant = Arc::clone(tenant);
-            let batch = Marked { tenant, principal, encoding: head.encoding, body, sinks, lease, working };
+            let batch = Marked { tenant, source, encoding: head.encoding, body, sinks, lease, working };
             return self.to_the_end(Arc::clone(self).hand_over(batch)).await;
         }
         let (body, rewritten) = self.prepare(signal, &sender, &head, body).await?;
@@ -312,7 +320,7 @@ impl Relay {
         let before_store = Instant::now();
         let outgoing = Outgoing {
             tenant: tenant.pin(),
-            runner: principal.runner(),
+            author: principal.author(),
             log_fields: &head.log_fields,
             encoding: head.encoding,
             body,
@@ -334,8 +342,10 @@ impl Relay {
     /// The handshake's answer ages: connections are long.
     fn check_peer(&self, peer: &Peer) -> Result<(), Refusal> {
         peer.check_alive(self.clock.now())?;
-        if !self.registry.is_registered(peer.runner()) {
-            return Err(Reason::RunnerRemoved.into());
+        match peer.author() {
+            Author::Runner(runner) if !self.registry.is_registered(runner) => return Err(Reason::RunnerRemoved.into()),
+            Author::Writer(_) if !self.writers.is_current(peer) => return Err(Reason::WriterUnknown.into()),
+            Author::Runner(_) | Author::Writer(_) => {}
         }
         if self.draining.load(Ordering::Acquire) {
             return Err(Refusal::new(Reason::Draining).with_retry_after(Duration::from_secs(1)));
@@ -343,9 +353,12 @@ impl Relay {
         Ok(())
     }
 
-    /// The token narrows what the certificate's holder may do; both must name the same runner.
+    /// The token narrows what the certificate's holder may do; both must name the same runner, or be the same writer's.
     fn check_token(&self, peer: &Peer, parts: &Parts, signal: Signal) -> Result<Principal, Refusal> {
         let token = workload_token(&parts.headers)?;
+        if peer.runner().is_none() {
+            return Ok(self.writers.bind(peer, token, signal)?);
+        }
         let claims = self.verifier.verify(token)?;
         peer.activity().note_token(claims.expires_at);
         Ok(Principal::bind(peer, claims, signal)?)
@@ -368,7 +381,7 @@ impl Relay {
     /// A batch with an ID is stored once: a repeat of one that is under way waits for it.
     async fn claim(&self, principal: &Principal, signal: Signal, head: &WriteHead) -> Result<Option<Claim>, Refusal> {
         match head.batch_id {
-            Some(id) => self.once.claim(principal.runner(), signal, id).await.map(Some),
+            Some(id) => self.once.claim(principal.author(), signal, id).await.map(Some),
             None => Ok(None),
         }
     }
@@ -397,9 +410,10 @@ impl Relay {
         let issuer = self.issuer.as_ref().ok_or_else(|| {
             Refusal::new(Reason::RouteUnknown).with_detail("this relay has no issuer; tokens are minted elsewhere")
         })?;
+        let runner = peer.runner().ok_or(Reason::MintNotAllowed)?;
         let request: MintRequest = read_json(body).await?;
         let response = issuer.mint(&request, peer).map_err(|reason| match reason {
-            Reason::MintRateLimited => Refusal::new(reason).with_retry_after(issuer.retry_after(peer.runner())),
+            Reason::MintRateLimited => Refusal::new(reason).with_retry_after(issuer.retry_after(runner)),
             other => Refusal::new(other),
         })?;
         self.metrics.minted();

@@ -10,11 +10,11 @@ use bytes::{Buf, Bytes};
 use harness::*;
 use http::{Method, Request, StatusCode};
 use telemetry_certs::testing::Leaf;
-use telemetry_certs::{CrlRequest, Issued, PeerIdentity, Revocation};
+use telemetry_certs::{CrlRequest, Issued, PeerIdentity, Revocation, WriterRequest};
 use telemetry_h3::client::SendRequest;
 use telemetry_h3::transport::TransportLimits;
 use telemetry_proto::mint::{MintRequest, MintResponse};
-use telemetry_proto::{Reason, Signal, header};
+use telemetry_proto::{Reason, Signal, WriterName, header};
 use telemetry_relay::config::{self, ConfigFaults};
 use telemetry_relay::gate::SignatureAlgorithm;
 use telemetry_relay::issuer::SigningKey;
@@ -242,6 +242,37 @@ async fn tenants_are_replaced_and_faulty_ones_leave_the_old_ones_in_force() {
     assert_eq!(relay.reload(), Applied::default());
     assert_eq!(write(&mut requests, &token).await, Some(Reason::BackendUnreachable));
     assert_eq!(write(&mut others, &other_token).await, Some(Reason::TenantUnknown));
+}
+
+#[tokio::test]
+async fn a_writer_is_let_in_and_loses_its_connection_when_it_is_none_any_more() {
+    const WRITERS: &str = "[[writers]]\nname = 'gw'\ncertificate_uri = 'spiffe://test/writer/gw'\n\
+                           token_file = 'gw.token'\nsignals = ['metrics']\n";
+    let relay = Relay::start().await;
+    let request = WriterRequest::new(WriterName::new("gw").unwrap());
+    let issued = relay.cluster.authority.issue_writer(&request).unwrap();
+    let early = relay.connect(&issued).await;
+    within(early.quic.closed()).await;
+
+    relay.write("gw.token", "secret\n");
+    relay.write("relay.toml", CONFIG.to_owned() + WRITERS);
+    assert_eq!(relay.reload(), Applied::default());
+    let (writer, runner) = (relay.connect(&issued).await, relay.connect(&relay.cluster.runner("r1")).await);
+    let (mut requests, mut others) = (writer.http().await, runner.http().await);
+    let token = mint(&mut others).await;
+    assert_eq!(write(&mut requests, "secret").await, Some(Reason::BackendUnreachable));
+
+    relay.write("gw.token", "");
+    assert!(load(&relay.dir).err().unwrap().to_string().contains("is empty"));
+    relay.write("gw.token", "next");
+    assert_eq!(relay.reload(), Applied::default(), "another token ends no connection");
+    assert_eq!(write(&mut requests, "secret").await, Some(Reason::TokenWrongWriter));
+    assert_eq!(write(&mut requests, "next").await, Some(Reason::BackendUnreachable));
+
+    relay.write("relay.toml", CONFIG);
+    assert_eq!(relay.reload().closed_connections, 1);
+    within(writer.quic.closed()).await;
+    assert_eq!(write(&mut others, &token).await, Some(Reason::BackendUnreachable));
 }
 
 #[tokio::test]

@@ -90,7 +90,8 @@ impl Levels {
         self.certificate_expiry.set(signed(status.certificate.expires_at));
         self.body_memory.set(signed(status.body_memory_bytes));
         self.runners.set(signed(status.runners_connected as u64));
-        let ending = status.runners.iter().filter(|runner| runner.certificate_expires_at < status.now + SOON).count();
+        let ending =
+            status.runners.iter().filter(|runner| runner.connection.certificate_expires_at < status.now + SOON).count();
         self.runner_certificates_ending.set(signed(ending as u64));
         for store in &status.stores {
             let label = SignalLabel { signal: store.signal };

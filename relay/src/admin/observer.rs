@@ -18,10 +18,12 @@ use super::history::{History, SAMPLE_EVERY};
 use super::levels::Levels;
 use super::ready;
 use super::status::{
-    CertificateStatus, ConfigStatus, ListenerStatus, RefusalStatus, RunnerStatus, Status, TenantStatus, unix,
+    CertificateStatus, ConfigStatus, ConnectionStatus, ListenerStatus, RefusalStatus, RunnerStatus, Status,
+    TenantStatus, WriterStatus, unix,
 };
 use super::stores::Stores;
 use crate::RelayService;
+use crate::gate::Writer;
 use crate::listener::{Connected, ListenerView, Transport};
 
 /// More runners than this are counted in `/status` but not listed, and no more tenants are listed either.
@@ -128,6 +130,20 @@ impl Observer {
         ready::obstacles(self.service.is_draining(), &self.certificate.load(), &stores, self.clock.now())
     }
 
+    fn writers(&self, connected: &[Connected], now: SystemTime) -> Vec<WriterStatus> {
+        let status = |writer: &Writer| {
+            let is_its = |connection: &&Connected| connection.peer.author().writer() == Some(&writer.name);
+            let connections: Vec<_> = connected.iter().filter(is_its).collect();
+            WriterStatus {
+                name: writer.name.to_string(),
+                tenant: self.service.tenancy().of_writer(&writer.name).map(|tenant| tenant.name().to_string()),
+                signals: writer.signals.iter().map(|signal| signal.as_str()).collect(),
+                connection: connection_status(&connections, now),
+            }
+        };
+        self.service.writers().snapshot().as_slice().iter().map(status).collect()
+    }
+
     fn tenants(&self) -> Vec<TenantStatus> {
         let tenants = self.service.tenancy().tenants();
         tenants.iter().take(MAX_LISTED).map(|tenant| TenantStatus::of(tenant)).collect()
@@ -159,11 +175,12 @@ impl Observer {
     /// The state with every runner, but without what takes long to put together.
     fn status_now(&self) -> Status {
         let connected = self.listener.connected();
-        let runners = by_runner(&connected, self.clock.now());
+        let now = self.clock.now();
+        let runners = by_runner(&connected, now);
         let obstacles = self.obstacles();
         let refusals = self.service.recent_refusals().into_iter().map(|refusal| RefusalStatus {
             at: unix(refusal.at),
-            runner: refusal.runner.to_string(),
+            runner: refusal.author.to_string(),
             route: refusal.route,
             reason: refusal.reason.as_str(),
             text: refusal.reason.text(),
@@ -189,6 +206,7 @@ impl Observer {
             tenants: Vec::new(),
             runners_connected: runners.len(),
             runners,
+            writers: self.writers(&connected, now),
             refusals: refusals.collect(),
             body_memory_bytes: self.service.reserved_body_bytes(),
             history: Vec::new(),
@@ -196,28 +214,33 @@ impl Observer {
     }
 }
 
-/// One entry per runner, by ID, over all its connections.
+/// One entry per runner, by ID, over all its connections. Writers that are no runners are not among them.
 fn by_runner(connected: &[Connected], now: SystemTime) -> Vec<RunnerStatus> {
     let mut runners: BTreeMap<&str, Vec<&Connected>> = BTreeMap::new();
     for connection in connected {
-        runners.entry(connection.peer.runner().as_str()).or_default().push(connection);
+        if let Some(runner) = connection.peer.runner() {
+            runners.entry(runner.as_str()).or_default().push(connection);
+        }
     }
-    runners.into_iter().filter_map(|(id, connections)| runner_status(id, &connections, now)).collect()
+    let status = |(id, connections): (&str, Vec<&Connected>)| {
+        Some(RunnerStatus { id: id.to_owned(), connection: connection_status(&connections, now)? })
+    };
+    runners.into_iter().filter_map(status).collect()
 }
 
-fn runner_status(id: &str, connections: &[&Connected], now: SystemTime) -> Option<RunnerStatus> {
+/// What is to be known of someone over all its connections; `None` without any.
+fn connection_status(connections: &[&Connected], now: SystemTime) -> Option<ConnectionStatus> {
     let youngest = connections.iter().max_by_key(|connection| connection.since)?;
     let oldest = connections.iter().map(|connection| connection.since).min()?;
     let age = Instant::now().saturating_duration_since(oldest);
     let activities = || connections.iter().map(|connection| connection.peer.activity());
     let last_refusal = activities().filter_map(|activity| activity.last_refusal()).max_by_key(|(at, _)| *at);
-    Some(RunnerStatus {
-        id: id.to_owned(),
+    Some(ConnectionStatus {
         remote: youngest.peer.remote().to_string(),
         connections: connections.len(),
         transport: youngest.transport().as_str(),
         connected_at: unix(now.checked_sub(age).unwrap_or(now)),
-        certificate_expires_at: unix(youngest.peer.identity().not_after),
+        certificate_expires_at: unix(youngest.peer.identity().not_after()),
         token_expires_at: activities().filter_map(|activity| activity.token_expires_at()).max().map(unix),
         requests: activities().map(|activity| activity.requests()).sum(),
         refused: activities().map(|activity| activity.refusals()).sum(),

@@ -39,6 +39,8 @@ pub struct Status {
     pub runners: Vec<RunnerStatus>,
     /// How many runners are connected in all.
     pub runners_connected: usize,
+    /// The writers that are no runners, connected or not, in the order of the configuration.
+    pub writers: Vec<WriterStatus>,
     /// The last refusals, the youngest first.
     pub refusals: Vec<RefusalStatus>,
     /// The memory that bodies under way hold, in bytes.
@@ -154,9 +156,30 @@ impl TenantStatus {
 pub struct RunnerStatus {
     /// Its ID.
     pub id: String,
+    /// Its connections.
+    #[serde(flatten)]
+    pub connection: ConnectionStatus,
+}
+
+/// A writer that is no runner.
+#[derive(Debug, Clone, Serialize)]
+pub struct WriterStatus {
+    /// Its name. Refusals name it as `writer:NAME`.
+    pub name: String,
+    /// Its tenant.
+    pub tenant: Option<String>,
+    /// What it may write.
+    pub signals: Vec<&'static str>,
+    /// Its connections; `null` while there are none.
+    pub connection: Option<ConnectionStatus>,
+}
+
+/// The connections of one runner or writer.
+#[derive(Debug, Clone, Serialize)]
+pub struct ConnectionStatus {
     /// Where its youngest connection came from.
     pub remote: String,
-    /// Its connections.
+    /// How many there are.
     pub connections: usize,
     /// What its youngest connection runs over: `quic` or `tcp`.
     pub transport: &'static str,
@@ -164,7 +187,7 @@ pub struct RunnerStatus {
     pub connected_at: u64,
     /// When its certificate ends.
     pub certificate_expires_at: u64,
-    /// When the token ends that it showed last; `null` if it showed none that is good.
+    /// When the token ends that it showed last; `null` if it showed none that is good, and for static ones.
     pub token_expires_at: Option<u64>,
     /// Requests on its open connections.
     pub requests: u64,
@@ -183,7 +206,7 @@ pub struct RunnerStatus {
 pub struct RefusalStatus {
     /// When.
     pub at: u64,
-    /// Who.
+    /// Who: a runner's ID, or `writer:NAME`.
     pub runner: String,
     /// What was asked for.
     pub route: &'static str,
@@ -213,7 +236,8 @@ mod tests {
     async fn a_tenant_shows_what_it_has_under_way_and_why_it_was_refused() {
         let tenancy = Tenancy::new(&TenantSet::single(TenantLimits::default()));
         let tenant = &tenancy.tenants()[0];
-        let sender = tenant.allowance().sender(Caller { runner: RunnerId::new("r1").unwrap(), batch: None }).unwrap();
+        let sender =
+            tenant.allowance().sender(Caller { author: RunnerId::new("r1").unwrap().into(), batch: None }).unwrap();
         let _permit = sender.permit().await.unwrap();
         for (signal, outcome) in [
             (Signal::Metrics, Ok(Verdict::Delivered)),

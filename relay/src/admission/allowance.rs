@@ -56,7 +56,7 @@ impl Allowance {
     /// # Errors
     /// `rate-limited` when more runners of this tenant write than can be kept apart.
     pub fn sender(&self, caller: Caller) -> Result<Sender<'_>, Refusal> {
-        match self.used.runners.enter(&caller.runner, Instant::now()) {
+        match self.used.runners.enter(&caller.author, Instant::now()) {
             Some(runner) => Ok(Sender::new(self, runner, caller)),
             None => Err(Refusal::new(Reason::RateLimited).with_retry_after(Duration::from_secs(60))),
         }

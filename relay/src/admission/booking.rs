@@ -131,7 +131,7 @@ mod tests {
     }
 
     fn caller(batch: u128) -> Caller {
-        Caller { runner: RunnerId::new("r7").unwrap(), batch: Some(BatchId::from_u128(batch)) }
+        Caller { author: RunnerId::new("r7").unwrap().into(), batch: Some(BatchId::from_u128(batch)) }
     }
 
     #[test]

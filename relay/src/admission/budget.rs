@@ -143,7 +143,7 @@ mod tests {
         runner: &str,
         bytes: u64,
     ) -> Result<BodyReservation, Reason> {
-        let caller = Caller { runner: RunnerId::new(runner).unwrap(), batch: None };
+        let caller = Caller { author: RunnerId::new(runner).unwrap().into(), batch: None };
         budget.reserve(&allowance.sender(caller).unwrap(), bytes).await.map_err(|refusal| refusal.reason())
     }
 

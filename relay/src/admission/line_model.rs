@@ -128,7 +128,7 @@ struct World {
 impl World {
     fn new() -> Self {
         let actors = (0..ACTORS).map(|i| Actor {
-            caller: Caller { runner: RunnerId::new(&format!("r{i}")).unwrap(), batch: None },
+            caller: Caller { author: RunnerId::new(&format!("r{i}")).unwrap().into(), batch: None },
             state: State::Away,
             woken: Arc::default(),
         });

@@ -146,10 +146,10 @@ impl Queue {
         let waiting = self.waiting.range(..turn).fold(units, |sum, (_, waiter)| sum.saturating_add(waiter.units));
         let ahead = waiting.saturating_add(self.tickets.units_before(turn));
         let after = self.pace.until_served(ahead, self.capacity, now).clamp(SOONEST, LATEST);
-        if self.tickets.len() + self.with_ticket < MAX_TICKETS && self.tickets.has_room_for(&caller.runner) {
+        if self.tickets.len() + self.with_ticket < MAX_TICKETS && self.tickets.has_room_for(&caller.author) {
             let expires = now + 2 * after + GRACE;
             let ticket = Ticket { turn, units, batch: caller.batch, due: now + after, expires };
-            self.tickets.issue(&caller.runner, ticket);
+            self.tickets.issue(&caller.author, ticket);
         }
         after
     }

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use telemetry_proto::RunnerId;
 use tokio::time::Instant;
 
 use super::booking::RunnerUsage;
 use super::line::Line;
+use crate::gate::Author;
 
 /// How many runners of one tenant are kept apart at the same time. One costs less than a kilobyte, a hundredth of its
 /// connection.
@@ -46,7 +46,7 @@ pub(super) struct Runners(Mutex<Table>);
 
 #[derive(Debug, Default)]
 struct Table {
-    entries: HashMap<RunnerId, Entry>,
+    entries: HashMap<Author, Entry>,
     sweep_at: Option<Instant>,
 }
 
@@ -58,7 +58,7 @@ struct Entry {
 
 impl Runners {
     /// The runner's own; `None` when there are too many runners.
-    pub(super) fn enter(&self, id: &RunnerId, now: Instant) -> Option<Arc<Runner>> {
+    pub(super) fn enter(&self, id: &Author, now: Instant) -> Option<Arc<Runner>> {
         let mut table = self.0.lock();
         table.sweep(now);
         if let Some(entry) = table.entries.get_mut(id) {
@@ -104,9 +104,10 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::gate::fixtures::author;
 
-    fn id(n: usize) -> RunnerId {
-        RunnerId::new(&format!("r{n}")).unwrap()
+    fn id(n: usize) -> Author {
+        author(&format!("r{n}"))
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use telemetry_proto::{Reason, RunnerId};
+use telemetry_proto::Reason;
 use tokio::time::Instant;
 
 use super::booking::Measures;
@@ -10,6 +10,7 @@ use super::line::{Line, Place};
 use super::queue::Bounds;
 use super::runners::Runner;
 use super::{Allowance, Caller};
+use crate::gate::Author;
 use crate::refusal::Refusal;
 
 /// A request of one runner of a tenant.
@@ -29,8 +30,8 @@ impl<'a> Sender<'a> {
 
     /// The runner.
     #[must_use]
-    pub const fn runner(&self) -> &RunnerId {
-        &self.caller.runner
+    pub const fn author(&self) -> &Author {
+        &self.caller.author
     }
 
     /// Lets a request of so many bytes in, if it is within the rates of its tenant and its runner. Where the length is not
@@ -119,13 +120,14 @@ mod tests {
 
     use super::*;
     use crate::admission::TenantLimits;
+    use crate::gate::fixtures::author;
 
     fn allowance(max_in_flight: usize, max_waiting: usize) -> Arc<Allowance> {
         Arc::new(Allowance::new(TenantLimits { max_in_flight, max_waiting, ..TenantLimits::default() }))
     }
 
     fn sender<'a>(allowance: &'a Allowance, runner: &str) -> Sender<'a> {
-        allowance.sender(Caller { runner: RunnerId::new(runner).unwrap(), batch: None }).unwrap()
+        allowance.sender(Caller { author: author(runner), batch: None }).unwrap()
     }
 
     /// Asks for a permit in a task of its own, and gives it back after `hold`.

@@ -10,6 +10,7 @@ use telemetry_proto::RunnerId;
 use tokio::time::{Instant, sleep};
 
 use super::{Allowance, BodyBudget, BudgetLimits, Caller, Rate, TenantLimits};
+use crate::gate::Author;
 use crate::once::BatchId;
 use crate::refusal::Refusal;
 
@@ -59,7 +60,7 @@ where
     let end = Instant::now() + duration;
     let tasks: Vec<_> = (0..clients.runners * clients.requests_each)
         .map(|i| {
-            let runner = RunnerId::new(&format!("r{}", i % clients.runners)).unwrap();
+            let runner = Author::from(RunnerId::new(&format!("r{}", i % clients.runners)).unwrap());
             tokio::spawn(async move {
                 let mut random = fastrand::Rng::with_seed(i as u64);
                 let (mut served, mut refusals, mut most, mut batch) = (0, 0, 0, (i as u128) << 64);
@@ -67,7 +68,7 @@ where
                 while Instant::now() < end {
                     batch += 1;
                     let caller =
-                        Caller { runner: runner.clone(), batch: clients.with_ids.then(|| BatchId::from_u128(batch)) };
+                        Caller { author: runner.clone(), batch: clients.with_ids.then(|| BatchId::from_u128(batch)) };
                     let mut refused = 0;
                     while let Err(refusal) = request(caller.clone()).await {
                         refused += 1;
@@ -193,7 +194,7 @@ async fn those_who_are_refused_together_are_told_different_times() {
     let tenant = Arc::new(Allowance::new(limits));
     let mut told_at = std::collections::HashMap::<_, u32>::new();
     for i in 0..200 {
-        let caller = Caller { runner: RunnerId::new(&format!("r{i}")).unwrap(), batch: None };
+        let caller = Caller { author: RunnerId::new(&format!("r{i}")).unwrap().into(), batch: None };
         if let Err(refusal) = tenant.sender(caller).unwrap().admit(0) {
             *told_at.entry(told(refusal)).or_default() += 1;
         }

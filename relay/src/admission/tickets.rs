@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use telemetry_proto::RunnerId;
 use tokio::time::Instant;
 
 use super::Caller;
 use super::queue::Turn;
+use crate::gate::Author;
 use crate::once::BatchId;
 
 /// How many tickets one runner may hold: one that hammers at the door can't keep everyone else's out of the book.
@@ -22,7 +22,7 @@ const PURGE_EVERY: Duration = Duration::from_secs(1);
 /// Invariants: `of` and `units` hold the same turns; `sum` is the sum of `units`.
 #[derive(Debug, Default)]
 pub(super) struct Tickets {
-    of: HashMap<RunnerId, Vec<Ticket>>,
+    of: HashMap<Author, Vec<Ticket>>,
     units: BTreeMap<Turn, u64>,
     sum: u64,
     purge_at: Option<Instant>,
@@ -56,14 +56,14 @@ impl Tickets {
     }
 
     /// Whether the runner may have another.
-    pub(super) fn has_room_for(&self, runner: &RunnerId) -> bool {
-        self.of.get(runner).is_none_or(|tickets| tickets.len() < MAX_PER_RUNNER)
+    pub(super) fn has_room_for(&self, author: &Author) -> bool {
+        self.of.get(author).is_none_or(|tickets| tickets.len() < MAX_PER_RUNNER)
     }
 
-    pub(super) fn issue(&mut self, runner: &RunnerId, ticket: Ticket) {
+    pub(super) fn issue(&mut self, author: &Author, ticket: Ticket) {
         self.units.insert(ticket.turn, ticket.units);
         self.sum = self.sum.saturating_add(ticket.units);
-        self.of.entry(runner.clone()).or_default().push(ticket);
+        self.of.entry(author.clone()).or_default().push(ticket);
     }
 
     /// Takes the caller's earliest ticket that is due.
@@ -73,10 +73,10 @@ impl Tickets {
         }
         self.purge(now);
         let turn = self.turn_kept_for(caller, now)?;
-        let tickets = self.of.get_mut(&caller.runner)?;
+        let tickets = self.of.get_mut(&caller.author)?;
         tickets.retain(|ticket| ticket.turn != turn);
         if tickets.is_empty() {
-            self.of.remove(&caller.runner);
+            self.of.remove(&caller.author);
         }
         let units = self.units.remove(&turn).unwrap_or_default();
         self.sum = self.sum.saturating_sub(units);
@@ -85,7 +85,7 @@ impl Tickets {
 
     /// The turn of the caller's earliest ticket that is due.
     pub(super) fn turn_kept_for(&self, caller: &Caller, now: Instant) -> Option<Turn> {
-        let tickets = self.of.get(&caller.runner)?.iter();
+        let tickets = self.of.get(&caller.author)?.iter();
         let due = tickets.filter(|ticket| ticket.due <= now && ticket.batch == caller.batch);
         due.map(|ticket| ticket.turn).min()
     }
@@ -114,14 +114,15 @@ impl Tickets {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::gate::fixtures::author;
 
     fn caller(runner: &str, batch: Option<u128>) -> Caller {
-        Caller { runner: RunnerId::new(runner).unwrap(), batch: batch.map(BatchId::from_u128) }
+        Caller { author: author(runner), batch: batch.map(BatchId::from_u128) }
     }
 
     fn issue(tickets: &mut Tickets, turn: Turn, caller: &Caller, due: Instant) {
         let ticket = Ticket { turn, units: 1, batch: caller.batch, due, expires: due + Duration::from_secs(10) };
-        tickets.issue(&caller.runner, ticket);
+        tickets.issue(&caller.author, ticket);
     }
 
     #[test]
@@ -147,10 +148,10 @@ mod tests {
         let a = caller("a", None);
         let mut tickets = Tickets::default();
         for turn in 0..MAX_PER_RUNNER as u64 {
-            assert!(tickets.has_room_for(&a.runner));
+            assert!(tickets.has_room_for(&a.author));
             issue(&mut tickets, turn, &a, now);
         }
-        assert!(!tickets.has_room_for(&a.runner));
+        assert!(!tickets.has_room_for(&a.author));
         tickets.purge(now + Duration::from_secs(10));
         assert_eq!((tickets.of.len(), tickets.len(), tickets.sum), (0, 0, 0));
     }

@@ -13,6 +13,7 @@ use super::operational::Operational;
 use super::reset_key;
 use super::settings::{FixedSettings, IssuerSettings, Settings, TlsSettings};
 use super::tenants::tenants;
+use super::writers::writers;
 use super::{AdminSection, ConfigFaults, ConfigFile, ListenerSection, StoreSection, TlsSection};
 use crate::admin::{AdminConfig, CertificateStatus};
 use crate::forward::{BackendSettings, StoreAddress};
@@ -39,6 +40,7 @@ pub(super) fn assemble(file: &ConfigFile, path: &Path) -> Result<Settings, Confi
         check_admin(admin, &mut faults);
     }
     file.limits.check(&mut faults);
+    let writers = writers(file, base, &mut faults);
     let tenants = tenants(file, &mut faults);
     check_tokens(file, &mut faults);
     let settings = (|| {
@@ -49,6 +51,7 @@ pub(super) fn assemble(file: &ConfigFile, path: &Path) -> Result<Settings, Confi
             issuer: issuer?,
             removed: removed?,
             tenants: tenants?,
+            writers: writers?,
             operational,
             fixed: FixedSettings {
                 listener: listener?,
@@ -72,7 +75,8 @@ fn files(file: &ConfigFile, path: &Path, base: &Path) -> Vec<PathBuf> {
     let tls = [&file.tls.certificate, &file.tls.key, &file.tls.client_ca].into_iter().chain(&file.tls.crls);
     let issuer =
         file.issuer.iter().flat_map(|issuer| std::iter::once(&issuer.signing_key).chain(&issuer.previous_keys));
-    let named = tls.chain(issuer).chain(&file.tokens.keys).chain(&file.runners.removed);
+    let writers = file.writers.iter().filter_map(|writer| writer.token_file.as_ref());
+    let named = tls.chain(issuer).chain(&file.tokens.keys).chain(&file.runners.removed).chain(writers);
     std::iter::once(path.to_owned()).chain(named.map(|named| base.join(named))).collect()
 }
 

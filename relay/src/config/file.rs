@@ -11,6 +11,7 @@ use toml::{Table, Value};
 use super::limits::LimitsSection;
 use super::operational::OperationalSection;
 use super::tenants::TenantSection;
+use super::writers::WriterSection;
 use super::{ConfigFault, ConfigFaults, EnvSource, env};
 use crate::forward::{Attribution, LogStreamFields};
 use crate::traces::TracesSettings;
@@ -42,6 +43,8 @@ pub struct ConfigFile {
     pub default_tenant: Option<String>,
     /// `[[tenants]]`
     pub tenants: Vec<TenantSection>,
+    /// `[[writers]]`
+    pub writers: Vec<WriterSection>,
 }
 
 /// `[listener]`: where runners connect.
@@ -231,6 +234,7 @@ impl ConfigFile {
         let admin = optional_section(&mut table, "admin", &mut faults);
         let default_tenant = optional_text(&mut table, "default_tenant", &mut faults);
         let tenants = sections(&mut table, "tenants", &mut faults);
+        let writers = sections(&mut table, "writers", &mut faults);
         for key in table.keys() {
             faults.push(unknown_key(key));
         }
@@ -248,6 +252,7 @@ impl ConfigFile {
                 admin: admin?,
                 default_tenant: default_tenant?,
                 tenants: tenants?,
+                writers: writers?,
             })
         })();
         faults.into_result(file)

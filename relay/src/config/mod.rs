@@ -10,6 +10,7 @@ mod operational;
 mod reset_key;
 mod settings;
 mod tenants;
+mod writers;
 
 use std::path::Path;
 
@@ -23,6 +24,7 @@ pub use limits::{LimitsSection, TenantLimitsSection};
 pub use operational::{Operational, OperationalSection};
 pub use settings::{FixedSettings, IssuerSettings, Settings, TlsSettings};
 pub use tenants::{AccountFromSection, RuleSection, TenantSection};
+pub use writers::WriterSection;
 
 /// Reads the file at `path`, applies the environment, and reads every key and certificate.
 /// Paths in the file are relative to the file's folder.

@@ -13,7 +13,7 @@ use super::{Operational, OperationalSection};
 use crate::admin::{AdminConfig, CertificateStatus};
 use crate::admission::BudgetLimits;
 use crate::forward::{Attribution, BackendSettings};
-use crate::gate::KeySet;
+use crate::gate::{KeySet, WriterSet};
 use crate::intake::BodyLimits;
 use crate::issuer::{IssuerConfig, SigningKey};
 use crate::listener::ListenerConfig;
@@ -34,6 +34,8 @@ pub struct Settings {
     pub removed: HashSet<RunnerId>,
     /// The tenants and their limits.
     pub tenants: TenantSet,
+    /// The writers that are no runners.
+    pub writers: WriterSet,
     /// Where the runners' own series go.
     pub operational: Operational,
     /// What only a restart changes.

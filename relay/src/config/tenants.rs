@@ -7,6 +7,7 @@ use serde::Deserialize;
 use telemetry_proto::Signal;
 
 use super::limits::TenantLimitsSection;
+use super::writers::tenants_of_writers;
 use super::{ConfigFault, ConfigFaults, ConfigFile};
 use crate::admission::TenantLimits;
 use crate::tenancy::{AccountSource, Rule, Stores, TenancyFault, TenantPlan, TenantSet, TenantSettings};
@@ -68,6 +69,7 @@ pub(super) fn tenants(file: &ConfigFile, faults: &mut ConfigFaults) -> Option<Te
         tenants: tenants.iter().flatten().cloned().collect(),
         default_tenant: default.clone().flatten(),
         default_limits: every,
+        writers: tenants_of_writers(file),
     };
     let all_read = tenants.iter().all(Option::is_some) && default.is_none_or(|name| name.is_some());
     match plan.check(&stores(file)) {
@@ -75,7 +77,13 @@ pub(super) fn tenants(file: &ConfigFile, faults: &mut ConfigFaults) -> Option<Te
         Err(found) => {
             // A tenant that can't be read may be the one that is missed.
             let is_sure = |fault: &TenancyFault| {
-                all_read || !matches!(fault, TenancyFault::UnknownDefault { .. } | TenancyFault::ClusterWithoutTenants)
+                all_read
+                    || !matches!(
+                        fault,
+                        TenancyFault::UnknownDefault { .. }
+                            | TenancyFault::UnknownWriterTenant { .. }
+                            | TenancyFault::ClusterWithoutTenants
+                    )
             };
             found.0.iter().filter(|fault| is_sure(fault)).for_each(|fault| faults.push(fault_of(fault)));
             None
@@ -149,6 +157,7 @@ fn fault_of(fault: &TenancyFault) -> ConfigFault {
     let at = match (fault, fault.tenant()) {
         (TenancyFault::ZeroLimit { tenant, limit }, _) => format!("tenants.{tenant}.limits.{limit}"),
         (TenancyFault::ClusterWithoutTenants, _) => "stores.metrics.cluster".to_owned(),
+        (TenancyFault::UnknownWriterTenant { writer, .. }, _) => format!("writers.{writer}.tenant"),
         (_, Some(tenant)) => format!("tenants.{tenant}"),
         (_, None) => "default_tenant".to_owned(),
     };

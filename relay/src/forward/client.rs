@@ -10,7 +10,7 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
-use telemetry_proto::{Reason, RunnerId, Signal, limits};
+use telemetry_proto::{Reason, Signal, limits};
 use tokio::time::{Instant, timeout};
 
 use super::address::Endpoint;
@@ -18,6 +18,7 @@ use super::body::UpstreamBody;
 use super::connector::Connector;
 use super::target::Form;
 use super::{Answer, Attribution, LogStreamFields, StoreAddress, Target, TenantPin};
+use crate::gate::Author;
 use crate::intake::{Encoding, LogFields, WholeBody};
 use crate::refusal::Refusal;
 
@@ -71,7 +72,7 @@ impl BackendSettings {
 pub(crate) struct Outgoing<'a> {
     /// Whose it is, where tenants are configured.
     pub(crate) tenant: Option<&'a TenantPin>,
-    pub(crate) runner: &'a RunnerId,
+    pub(crate) author: &'a Author,
     pub(crate) log_fields: &'a LogFields,
     pub(crate) encoding: Encoding,
     pub(crate) body: WholeBody,
@@ -149,7 +150,7 @@ impl Backend {
     }
 
     fn request(&self, outgoing: Outgoing<'_>) -> Result<Request<UpstreamBody>, Refusal> {
-        let target = self.target.path_and_query(outgoing.tenant, outgoing.runner, outgoing.log_fields);
+        let target = self.target.path_and_query(outgoing.tenant, outgoing.author, outgoing.log_fields);
         let uri = self.uri(&target.ok_or_else(no_account)?)?;
         let encoding = if outgoing.rewritten.is_some() { Encoding::Identity } else { outgoing.encoding };
         let body = match outgoing.rewritten {
@@ -199,7 +200,7 @@ async fn read_answer(response: Response<Incoming>) -> Result<Answer, Refusal> {
 /// Validation refuses settings that lead here. A batch is rather kept by its runner than filed under an account that may be
 /// someone else's.
 fn no_account() -> Refusal {
-    Refusal::new(Reason::SignalDisabled).with_detail("the store needs an account, and this runner's tenant has none")
+    Refusal::new(Reason::SignalDisabled).with_detail("the store needs an account, and this author's tenant has none")
 }
 
 fn parse_seconds(value: &HeaderValue) -> Option<Duration> {

@@ -5,9 +5,10 @@ use std::borrow::Cow;
 use std::str::FromStr;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use telemetry_proto::{RunnerId, Signal};
+use telemetry_proto::Signal;
 
 use super::TenantPin;
+use crate::gate::Author;
 use crate::intake::LogFields;
 
 /// The label and field that name the verified runner.
@@ -123,7 +124,7 @@ impl Target {
     ///
     /// A runner's ID needs no escaping: its charset sees to that.
     #[must_use]
-    pub fn path_and_query(&self, tenant: Option<&TenantPin>, runner: &RunnerId, fields: &LogFields) -> Option<String> {
+    pub fn path_and_query(&self, tenant: Option<&TenantPin>, author: &Author, fields: &LogFields) -> Option<String> {
         let mut target = Arguments::after(self.path(tenant)?);
         if let (Form::Label, Some(tenant)) = (self.form, tenant) {
             target.push("extra_label", &[TENANT_LABEL, "%3D", &tenant.label]);
@@ -131,10 +132,10 @@ impl Target {
         match (self.signal, self.attribution) {
             // Of two equal labels the last wins in the store, and nothing of the runner's can follow this one.
             (Signal::Metrics, Attribution::Pinned) => {
-                target.push("extra_label", &[RUNNER_LABEL, "%3D", runner.as_str()]);
+                target.push("extra_label", &[RUNNER_LABEL, "%3D", author.label()]);
             }
             (Signal::Logs, Attribution::Pinned) => {
-                target.push("extra_fields", &[RUNNER_LABEL, "%3D", runner.as_str()]);
+                target.push("extra_fields", &[RUNNER_LABEL, "%3D", author.label()]);
                 target.push("_stream_fields", &[&self.stream_fields]);
             }
             (Signal::Traces, _) | (_, Attribution::Off) => {}
@@ -183,16 +184,17 @@ impl Arguments {
 mod tests {
     use super::*;
     use crate::forward::Account;
+    use crate::gate::fixtures::author;
 
     fn target(signal: Signal, attribution: Attribution) -> String {
-        let runner = RunnerId::new("r7").unwrap();
+        let runner = author("r7");
         Target::new(signal, "/p", attribution, &LogStreamFields::default())
             .path_and_query(None, &runner, &LogFields::default())
             .unwrap()
     }
 
     fn target_of(tenant: &TenantPin, signal: Signal, cluster: bool, attribution: Attribution) -> Option<String> {
-        let runner = RunnerId::new("r7").unwrap();
+        let runner = author("r7");
         Target::new(signal, "", attribution, &LogStreamFields::default()).in_cluster(cluster).path_and_query(
             Some(tenant),
             &runner,
@@ -245,13 +247,13 @@ mod tests {
         assert_eq!(target_of(&nameless, Signal::Metrics, true, Attribution::Pinned), None);
         let cluster =
             Target::new(Signal::Metrics, "", Attribution::Pinned, &LogStreamFields::default()).in_cluster(true);
-        assert_eq!(cluster.path_and_query(None, &RunnerId::new("r7").unwrap(), &LogFields::default()), None);
+        assert_eq!(cluster.path_and_query(None, &author("r7"), &LogFields::default()), None);
     }
 
     #[test]
     fn field_names_are_escaped() {
         let fields = LogFields { message: Some("a&extra_fields=x=y".into()), time: Some("@t +".into()) };
-        let runner = RunnerId::new("r7").unwrap();
+        let runner = author("r7");
         let stream_fields = LogStreamFields::default();
         let pinned = Target::new(Signal::Logs, "", Attribution::Pinned, &stream_fields);
         assert!(

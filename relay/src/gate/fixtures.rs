@@ -13,7 +13,7 @@ use telemetry_certs::{IdentitySource, PeerIdentity};
 use telemetry_proto::claims::Expectations;
 use telemetry_proto::{Clock, RunnerId};
 
-use super::{JwtVerifier, KeySet, Peer, SignatureAlgorithm};
+use super::{Author, JwtVerifier, KeySet, Peer, SignatureAlgorithm};
 use crate::issuer::SigningKey;
 
 pub(crate) const NOW: u64 = 1_900_000_000;
@@ -44,6 +44,11 @@ impl Clock for TestClock {
 
 pub(crate) fn runner(id: &str) -> RunnerId {
     RunnerId::new(id).unwrap()
+}
+
+/// A runner, as the author of a batch.
+pub(crate) fn author(id: &str) -> Author {
+    runner(id).into()
 }
 
 /// The peer of a runner whose certificate ends in an hour.

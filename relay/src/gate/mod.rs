@@ -2,6 +2,7 @@
 
 mod activity;
 mod algorithm;
+mod author;
 #[cfg(test)]
 pub(crate) mod fixtures;
 mod key_error;
@@ -10,18 +11,23 @@ mod peer;
 mod principal;
 mod public_key;
 mod registry;
+mod static_token;
 mod token_header;
 mod unique_claims;
 mod verifier;
+mod writers;
 
 pub use activity::Activity;
 pub(crate) use algorithm::choose_cryptography;
 pub use algorithm::{SignatureAlgorithm, UnknownAlgorithm};
+pub use author::Author;
 pub use key_error::{KeyError, KeyFault, KeySetError};
 pub use keys::{KeySet, MAX_JWKS_BYTES, MAX_KEYS, MAX_KID_BYTES, VerifyingKey};
-pub use peer::Peer;
-pub use principal::Principal;
+pub use peer::{Identity, Peer};
+pub use principal::{Credential, Principal};
 pub use public_key::{MAX_RSA_BITS, MIN_RSA_BITS, PublicKey};
 pub use registry::{AllRegistered, MAX_REMOVED_BYTES, RemovedRunners, RemovedRunnersError, RunnerRegistry};
+pub use static_token::{StaticToken, StaticTokenError};
 pub use token_header::workload_token;
 pub use verifier::{DEFAULT_CACHE_ENTRIES, JwtVerifier, TokenVerifier};
+pub use writers::{MAX_WRITERS, Writer, WriterCertificate, WriterSet, Writers, WritersError};

@@ -3,47 +3,61 @@
 use std::sync::Arc;
 
 use telemetry_proto::claims::VerifiedClaims;
-use telemetry_proto::{Reason, RunnerId, Signal};
+use telemetry_proto::{Reason, Signal};
 
-use super::Peer;
+use super::{Author, Peer};
 
-/// Who writes: a peer and a verified token, bound to one runner. There is no other way to make one than
-/// [`bind`](Self::bind).
+/// Who writes: a peer, and what it was found good for. There is no other way to make one than [`bind`](Self::bind) and
+/// [`Writers::bind`](super::Writers::bind).
 #[derive(Debug, Clone)]
 pub struct Principal {
     peer: Peer,
-    claims: Arc<VerifiedClaims>,
+    credential: Credential,
+}
+
+/// What was shown beside the certificate.
+#[derive(Debug, Clone)]
+pub enum Credential {
+    /// A runner's workload token.
+    Workload(Arc<VerifiedClaims>),
+    /// The static token of a writer that is no runner.
+    Static,
 }
 
 impl Principal {
-    /// Binds a token to the peer that shows it, for a write of `signal`.
+    /// Binds a token to the runner that shows it, for a write of `signal`.
     ///
     /// A token that names no runner passed verification only because the operator accepts those; the certificate alone
     /// then says who writes.
     ///
     /// # Errors
-    /// [`Reason::TokenRunnerMismatch`] when the token was minted for another runner: it was stolen or mixed up;
-    /// [`Reason::TokenSignalNotGranted`] when it does not grant `signal`.
+    /// [`Reason::TokenRunnerMismatch`] when the token was minted for another runner, or is shown by someone who is none: it was
+    /// stolen or mixed up; [`Reason::TokenSignalNotGranted`] when it does not grant `signal`.
     pub fn bind(peer: &Peer, claims: Arc<VerifiedClaims>, signal: Signal) -> Result<Self, Reason> {
-        if claims.runner.as_ref().is_some_and(|runner| runner != peer.runner()) {
+        let runner = peer.runner().ok_or(Reason::TokenRunnerMismatch)?;
+        if claims.runner.as_ref().is_some_and(|named| named != runner) {
             return Err(Reason::TokenRunnerMismatch);
         }
         if !claims.grants.allows(signal) {
             return Err(Reason::TokenSignalNotGranted);
         }
-        Ok(Self { peer: peer.clone(), claims })
+        Ok(Self { peer: peer.clone(), credential: Credential::Workload(claims) })
     }
 
-    /// The runner: what the certificate says, and the token does not contradict.
+    pub(super) fn of_writer(peer: &Peer) -> Self {
+        Self { peer: peer.clone(), credential: Credential::Static }
+    }
+
+    /// Under whose name it writes: what the certificate says, and the token does not contradict.
     #[must_use]
-    pub fn runner(&self) -> &RunnerId {
-        self.peer.runner()
+    pub const fn author(&self) -> &Author {
+        self.peer.author()
     }
 
     /// Whether the token names the runner too.
     #[must_use]
     pub fn is_named_by_token(&self) -> bool {
-        self.claims.runner.is_some()
+        matches!(&self.credential, Credential::Workload(claims) if claims.runner.is_some())
     }
 
     /// What the handshake proved.
@@ -52,10 +66,10 @@ impl Principal {
         &self.peer
     }
 
-    /// What the token says.
+    /// What was shown beside the certificate.
     #[must_use]
-    pub fn claims(&self) -> &VerifiedClaims {
-        &self.claims
+    pub const fn credential(&self) -> &Credential {
+        &self.credential
     }
 }
 
@@ -75,7 +89,7 @@ mod tests {
     fn certificate_and_token_must_name_the_same_runner() {
         let bind = |id| Principal::bind(&peer("r7"), claims(id, Grants::DEFAULT), Signal::Logs);
         let principal = bind(Some("r7")).unwrap();
-        assert_eq!((principal.runner().as_str(), principal.is_named_by_token()), ("r7", true));
+        assert_eq!((principal.author().label(), principal.is_named_by_token()), ("r7", true));
         for other in ["r8", "R7", "r7.", "r77"] {
             assert_eq!(bind(Some(other)).map(drop), Err(Reason::TokenRunnerMismatch), "{other}");
         }
@@ -84,7 +98,7 @@ mod tests {
     #[test]
     fn without_a_runner_in_the_token_the_certificate_says_who_writes() {
         let principal = Principal::bind(&peer("r7"), claims(None, Grants::DEFAULT), Signal::Logs).unwrap();
-        assert_eq!((principal.runner().as_str(), principal.is_named_by_token()), ("r7", false));
+        assert_eq!((principal.author().label(), principal.is_named_by_token()), ("r7", false));
     }
 
     #[test]

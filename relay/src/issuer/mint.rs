@@ -39,14 +39,14 @@ impl Issuer {
         Ok(Self { config, keys, clock, registry, limiter })
     }
 
-    /// Answers a runner's `POST /_identity/token`. The runner is the one of the certificate.
+    /// Answers a runner's `POST /_identity/token`. The runner is the one of the certificate; whoever is none gets no token.
     ///
     /// # Errors
     /// [`Reason::CertificateExpired`], [`Reason::RunnerRemoved`], [`Reason::MintNotAllowed`]; [`Reason::MintRateLimited`] when
     /// the runner asked too often, and then [`retry_after`](Self::retry_after) says how long to wait.
     pub fn mint(&self, request: &MintRequest, peer: &Peer) -> Result<MintResponse, Reason> {
         peer.check_alive(self.clock.now())?;
-        let runner = peer.runner();
+        let runner = peer.runner().ok_or(Reason::MintNotAllowed)?;
         self.check_allowed(request, runner)?;
         self.limiter.admit(runner, self.clock.now()).map_err(|_| Reason::MintRateLimited)?;
         self.sign(request, runner)

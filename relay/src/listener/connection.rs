@@ -20,7 +20,7 @@ use super::body::RequestBody;
 use super::metrics::Meter;
 use super::peers::Connected;
 use super::request::{self, Failed, RequestContext};
-use super::shared::{Shared, drain_begins, identify, notice_panic, refusal_label};
+use super::shared::{Shared, drain_begins, notice_panic, refusal_label};
 use super::tls::Tls;
 use super::transport::{Handle, varint};
 use crate::gate::Peer;
@@ -54,13 +54,12 @@ pub(super) async fn shake_hands(
         connection.close(varint(Code::H3_REQUEST_REJECTED), b"a client certificate is required");
         return None;
     };
-    let Some(identity) = identify(&chain) else {
+    let Some(peer) = shared.identify(&chain, connection.remote_address()) else {
         refuse("no-runner");
         tracing::warn!(remote = %connection.remote_address(), "a certificate of the cluster names no runner");
         connection.close(varint(Code::H3_REQUEST_REJECTED), b"the certificate names no runner");
         return None;
     };
-    let peer = Peer::new(identity, connection.remote_address());
     let connected = Connected::new(peer, Arc::new(*chain), Handle::Quic(connection.clone()));
     Some((connection, connected))
 }
@@ -99,7 +98,7 @@ pub(super) async fn serve<S, B>(
         connection.close(varint(Code::H3_NO_ERROR), b"the TLS configuration has changed; try again");
         return;
     }
-    tracing::debug!(runner = %peer.runner(), remote = %peer.remote(), "runner connected");
+    tracing::debug!(peer = %peer.author(), remote = %peer.remote(), "peer connected");
     let begun = timeout(shared.config.handshake_timeout, server::begin(connection.clone(), shared.config.guard)).await;
     let Ok(Ok((acceptor, monitor))) = begun else {
         shared.metrics.count_ended("no-http3");
@@ -109,9 +108,9 @@ pub(super) async fn serve<S, B>(
     serve_requests(acceptor, &monitor, &peer, service, &shared).await;
     if let Some(violation) = monitor.violation() {
         shared.metrics.count_ended(violation.as_str());
-        tracing::warn!(runner = %peer.runner(), remote = %peer.remote(), %violation, "a connection broke the rules");
+        tracing::warn!(peer = %peer.author(), remote = %peer.remote(), %violation, "a connection broke the rules");
     }
-    tracing::debug!(runner = %peer.runner(), remote = %peer.remote(), "runner disconnected");
+    tracing::debug!(peer = %peer.author(), remote = %peer.remote(), "peer disconnected");
 }
 
 async fn serve_requests<S, B>(mut acceptor: Acceptor, monitor: &Monitor, peer: &Peer, service: S, shared: &Shared)
@@ -164,7 +163,7 @@ where
                 // The peer goes away and all its requests are done, or the connection is lost.
                 Ok(None) => break,
                 Err(error) => {
-                    tracing::debug!(runner = %peer.runner(), error = ended(&error), "a connection ended");
+                    tracing::debug!(peer = %peer.author(), error = ended(&error), "a connection ended");
                     break;
                 }
             },

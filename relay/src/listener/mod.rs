@@ -53,6 +53,8 @@ pub use transport::Transport;
 use transport::varint;
 pub use view::ListenerView;
 
+use crate::gate::Writers;
+
 /// What a peer is told when the listener ends.
 const GOODBYE: &[u8] = b"the relay stops";
 
@@ -68,6 +70,7 @@ pub struct Listener {
     tls: Arc<ArcSwap<Tls>>,
     metrics: ListenerMetrics,
     mounts: Mounts,
+    writers: Arc<Writers>,
 }
 
 impl Listener {
@@ -85,8 +88,8 @@ impl Listener {
         };
         let address = endpoint.local_addr().map_err(|source| ListenError::Bind { address: config.address, source })?;
         let tls = Arc::new(ArcSwap::from_pointee(tls));
-        let (metrics, mounts) = (ListenerMetrics::default(), Mounts::default());
-        Ok(Self { endpoint, tcp, address, config: Arc::new(config), tls, metrics, mounts })
+        let (metrics, mounts, writers) = (ListenerMetrics::default(), Mounts::default(), Arc::default());
+        Ok(Self { endpoint, tcp, address, config: Arc::new(config), tls, metrics, mounts, writers })
     }
 
     /// Where it listens, with the port that the system chose if it was asked to.
@@ -99,6 +102,14 @@ impl Listener {
     #[must_use]
     pub fn with_metrics(mut self, metrics: ListenerMetrics) -> Self {
         self.metrics = metrics;
+        self
+    }
+
+    /// Lets these in, beside runners. Which writers there are may change while it serves; the connections of those that are none
+    /// any more are [`close_peers`](ListenerHandle::close_peers)'s business.
+    #[must_use]
+    pub fn with_writers(mut self, writers: Arc<Writers>) -> Self {
+        self.writers = writers;
         self
     }
 
@@ -127,7 +138,7 @@ impl Listener {
         B::Error: Into<BoxError> + Send,
     {
         let (drain, draining) = watch::channel(false);
-        let shared = Shared::new(self.config, Arc::clone(&self.tls), &self.metrics, draining);
+        let shared = Shared::new(self.config, Arc::clone(&self.tls), &self.metrics, self.writers, draining);
         let peers = shared.peers.clone();
         let service = Routed::new(service, self.mounts);
         let tcp = self.tcp.map(|tcp| TcpAcceptance::new(tcp, shared.over_tcp(&self.metrics)).run(service.clone()));

@@ -7,12 +7,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use rustls::pki_types::CertificateDer;
-use telemetry_proto::RunnerId;
 use tokio::time::Instant;
 
 use super::Transport;
 use super::transport::Handle;
-use crate::gate::Peer;
+use crate::gate::{Author, Peer};
 
 /// The certificate chain that a peer showed, its leaf first.
 pub type PeerChain = Arc<Vec<CertificateDer<'static>>>;
@@ -23,7 +22,7 @@ type Entered = (u64, Connected);
 /// The open connections, by runner. Cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Peers {
-    runners: Arc<Mutex<HashMap<RunnerId, Vec<Entered>>>>,
+    runners: Arc<Mutex<HashMap<Author, Vec<Entered>>>>,
     entered: Arc<AtomicU64>,
 }
 
@@ -56,10 +55,10 @@ impl Peers {
     /// likely one that its runner has given up.
     pub(super) fn enter(&self, connected: Connected, max: usize) -> Presence {
         let id = self.entered.fetch_add(1, Ordering::Relaxed);
-        let presence = Presence { peers: self.clone(), runner: connected.peer.runner().clone(), id };
+        let presence = Presence { peers: self.clone(), author: connected.peer.author().clone(), id };
         let surplus: Vec<_> = {
             let mut runners = self.runners.lock();
-            let of_runner = runners.entry(presence.runner.clone()).or_default();
+            let of_runner = runners.entry(presence.author.clone()).or_default();
             of_runner.push((id, connected));
             let surplus = of_runner.len().saturating_sub(max.max(1));
             of_runner.drain(..surplus).collect()
@@ -84,13 +83,13 @@ impl Peers {
 /// Keeps a connection among the [`Peers`].
 pub(super) struct Presence {
     peers: Peers,
-    runner: RunnerId,
+    author: Author,
     id: u64,
 }
 
 impl Drop for Presence {
     fn drop(&mut self) {
-        if let Entry::Occupied(mut entry) = self.peers.runners.lock().entry(self.runner.clone()) {
+        if let Entry::Occupied(mut entry) = self.peers.runners.lock().entry(self.author.clone()) {
             entry.get_mut().retain(|(id, _)| *id != self.id);
             if entry.get().is_empty() {
                 entry.remove();

@@ -1,10 +1,11 @@
 //! What the connections of a listener share.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use rustls::pki_types::CertificateDer;
-use telemetry_certs::{CertificateRefusal, PeerIdentity};
+use telemetry_certs::CertificateRefusal;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinError;
 
@@ -13,6 +14,7 @@ use super::metrics::{ListenerMetrics, Meter};
 use super::peers::Peers;
 use super::tls::Tls;
 use super::{ListenerConfig, Transport};
+use crate::gate::{Peer, Writers};
 
 /// What the connections of one transport share, with each other and with those of the other transport.
 #[derive(Clone)]
@@ -22,6 +24,8 @@ pub(super) struct Shared {
     pub(super) tls: Arc<ArcSwap<Tls>>,
     pub(super) metrics: Meter,
     pub(super) peers: Peers,
+    /// Who else than runners may connect.
+    writers: Arc<Writers>,
     pub(super) handshakes: Handshakes,
     /// Places for connections, from before their handshake to their end.
     places: Arc<Semaphore>,
@@ -35,6 +39,7 @@ impl Shared {
         config: Arc<ListenerConfig>,
         tls: Arc<ArcSwap<Tls>>,
         metrics: &ListenerMetrics,
+        writers: Arc<Writers>,
         draining: watch::Receiver<bool>,
     ) -> Self {
         Self {
@@ -42,6 +47,7 @@ impl Shared {
             places: Arc::new(Semaphore::new(config.max_connections.min(Semaphore::MAX_PERMITS))),
             metrics: metrics.meter(Transport::Quic),
             peers: Peers::default(),
+            writers,
             config,
             tls,
             draining,
@@ -53,15 +59,15 @@ impl Shared {
         Self { metrics: metrics.meter(Transport::Tcp), ..self.clone() }
     }
 
+    /// Who showed this chain: the runner that its leaf names, or the writer that is known by it.
+    pub(super) fn identify(&self, chain: &[CertificateDer<'static>], remote: SocketAddr) -> Option<Peer> {
+        chain.first().and_then(|leaf| self.writers.peer_of(leaf, remote).ok())
+    }
+
     /// A place for one more connection, if there is one.
     pub(super) fn place(&self) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.places).try_acquire_owned().ok()
     }
-}
-
-/// Who showed this chain: the runner that its leaf names.
-pub(super) fn identify(chain: &[CertificateDer<'static>]) -> Option<PeerIdentity> {
-    chain.first().and_then(|leaf| PeerIdentity::from_leaf(leaf).ok())
 }
 
 /// Why a handshake failed, as a label, by the alert that it failed with as a QUIC code (RFC 9001 section 4.8).

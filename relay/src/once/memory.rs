@@ -10,11 +10,11 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use telemetry_proto::RunnerId;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::Key;
+use crate::gate::Author;
 
 /// What is known of a batch that comes.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ pub(super) struct Memory {
     per_runner: usize,
     total: usize,
     max_age: Duration,
-    runners: HashMap<RunnerId, OfRunner>,
+    runners: HashMap<Author, OfRunner>,
     /// Every acknowledgement, from the oldest; those of IDs that were forgotten since are skipped.
     order: VecDeque<Entry>,
     len: usize,
@@ -51,7 +51,7 @@ struct OfRunner {
 #[derive(Debug)]
 struct Entry {
     at: Instant,
-    runner: RunnerId,
+    author: Author,
     number: u64,
 }
 
@@ -64,9 +64,9 @@ impl Memory {
         self.len
     }
 
-    pub(super) fn claim(&mut self, runner: &RunnerId, id: Key, now: Instant) -> Seen {
+    pub(super) fn claim(&mut self, author: &Author, id: Key, now: Instant) -> Seen {
         self.forget_old(now);
-        let of_runner = self.runners.entry(runner.clone()).or_default();
+        let of_runner = self.runners.entry(author.clone()).or_default();
         if of_runner.acknowledged.contains(&id) {
             return Seen::Acknowledged;
         }
@@ -78,17 +78,17 @@ impl Memory {
     }
 
     /// A batch is no longer under way. Returns whom to wake.
-    pub(super) fn end(&mut self, runner: &RunnerId, id: Key, acknowledged: bool, now: Instant) -> Option<Arc<Notify>> {
-        let waiting = self.runners.get_mut(runner)?.under_way.remove(&id).flatten();
+    pub(super) fn end(&mut self, author: &Author, id: Key, acknowledged: bool, now: Instant) -> Option<Arc<Notify>> {
+        let waiting = self.runners.get_mut(author)?.under_way.remove(&id).flatten();
         if acknowledged {
-            self.remember(runner, id, now);
+            self.remember(author, id, now);
         }
-        self.drop_if_empty(runner);
+        self.drop_if_empty(author);
         waiting
     }
 
-    fn remember(&mut self, runner: &RunnerId, id: Key, now: Instant) {
-        let of_runner = self.runners.entry(runner.clone()).or_default();
+    fn remember(&mut self, author: &Author, id: Key, now: Instant) {
+        let of_runner = self.runners.entry(author.clone()).or_default();
         if !of_runner.acknowledged.insert(id) {
             return;
         }
@@ -96,16 +96,16 @@ impl Memory {
         let number = of_runner.first + of_runner.order.len() as u64 - 1;
         self.len += 1;
         if of_runner.order.len() > self.per_runner {
-            self.forget_oldest_of(runner);
+            self.forget_oldest_of(author);
         }
-        self.order.push_back(Entry { at: now, runner: runner.clone(), number });
+        self.order.push_back(Entry { at: now, author: author.clone(), number });
         while self.len > self.total {
             self.forget_oldest();
         }
         // A runner that floods forgets its own oldest, whose entries stay behind here.
         if self.order.len() > 2 * self.total.max(self.len) {
             let runners = &self.runners;
-            self.order.retain(|entry| runners.get(&entry.runner).is_some_and(|r| entry.number >= r.first));
+            self.order.retain(|entry| runners.get(&entry.author).is_some_and(|r| entry.number >= r.first));
         }
     }
 
@@ -118,14 +118,14 @@ impl Memory {
     /// Takes the front of the global order, and the ID that it stands for if that is still remembered.
     fn forget_oldest(&mut self) {
         let Some(entry) = self.order.pop_front() else { return };
-        if self.runners.get(&entry.runner).is_some_and(|r| r.first == entry.number && !r.order.is_empty()) {
-            self.forget_oldest_of(&entry.runner);
-            self.drop_if_empty(&entry.runner);
+        if self.runners.get(&entry.author).is_some_and(|r| r.first == entry.number && !r.order.is_empty()) {
+            self.forget_oldest_of(&entry.author);
+            self.drop_if_empty(&entry.author);
         }
     }
 
-    fn forget_oldest_of(&mut self, runner: &RunnerId) {
-        let Some(of_runner) = self.runners.get_mut(runner) else { return };
+    fn forget_oldest_of(&mut self, author: &Author) {
+        let Some(of_runner) = self.runners.get_mut(author) else { return };
         if let Some(id) = of_runner.order.pop_front() {
             of_runner.acknowledged.remove(&id);
             of_runner.first += 1;
@@ -133,9 +133,9 @@ impl Memory {
         }
     }
 
-    fn drop_if_empty(&mut self, runner: &RunnerId) {
-        if self.runners.get(runner).is_some_and(|r| r.under_way.is_empty() && r.order.is_empty()) {
-            self.runners.remove(runner);
+    fn drop_if_empty(&mut self, author: &Author) {
+        if self.runners.get(author).is_some_and(|r| r.under_way.is_empty() && r.order.is_empty()) {
+            self.runners.remove(author);
         }
     }
 }
@@ -146,6 +146,7 @@ mod tests {
     use telemetry_proto::Signal;
 
     use super::*;
+    use crate::gate::fixtures::author;
     use crate::once::BatchId;
 
     fn key(n: u128) -> Key {
@@ -186,7 +187,7 @@ mod tests {
         /// was acknowledged among the last few of its runner, not long ago, is known.
         #[test]
         fn a_model_agrees(steps in prop::collection::vec(step(), 0..200)) {
-            let runners: Vec<_> = (0..4).map(|i| RunnerId::new(&format!("r{i}")).unwrap()).collect();
+            let runners: Vec<_> = (0..4).map(|i| author(&format!("r{i}"))).collect();
             let mut memory = Memory::new(5, 12, Duration::from_secs(100));
             let mut now = Instant::now();
             let mut under_way: Vec<(usize, Key)> = Vec::new();
@@ -228,9 +229,9 @@ mod tests {
     #[test]
     fn a_flood_of_one_runner_makes_nobody_else_forget() {
         let mut memory = Memory::new(100, 1_000, Duration::from_secs(100));
-        let (honest, flooder) = (RunnerId::new("honest").unwrap(), RunnerId::new("flooder").unwrap());
+        let (honest, flooder) = (author("honest"), author("flooder"));
         let now = Instant::now();
-        let mut bring = |runner: &RunnerId, n: u128| {
+        let mut bring = |runner: &Author, n: u128| {
             let id = key(n);
             let seen = memory.claim(runner, id, now);
             if matches!(seen, Seen::Never) {

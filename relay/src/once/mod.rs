@@ -7,13 +7,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use telemetry_proto::{Reason, RunnerId, Signal};
+use telemetry_proto::{Reason, Signal};
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
 pub use batch_id::BatchId;
 use memory::{Memory, Seen};
 
+use crate::gate::Author;
 use crate::refusal::Refusal;
 
 /// Bounds of what is remembered. An ID costs about 100 bytes.
@@ -80,14 +81,14 @@ impl Once {
     ///
     /// # Errors
     /// `backend-timeout`, a retry, when the other request takes too long.
-    pub async fn claim(self: &Arc<Self>, runner: &RunnerId, signal: Signal, id: BatchId) -> Result<Claim, Refusal> {
+    pub async fn claim(self: &Arc<Self>, author: &Author, signal: Signal, id: BatchId) -> Result<Claim, Refusal> {
         let key = (signal, id);
         let deadline = Instant::now() + self.limits.max_wait;
         loop {
             let ended = {
                 let mut memory = self.memory.lock();
-                match memory.claim(runner, key, Instant::now()) {
-                    Seen::Never => return Ok(Claim::First(Lease::new(self, runner, key))),
+                match memory.claim(author, key, Instant::now()) {
+                    Seen::Never => return Ok(Claim::First(Lease::new(self, author, key))),
                     Seen::Acknowledged => return Ok(Claim::Duplicate),
                     // The future is made under the lock, so that no end can slip in between.
                     Seen::UnderWay(notify) => notify.notified_owned(),
@@ -102,14 +103,14 @@ impl Once {
 #[derive(Debug)]
 pub struct Lease {
     once: Arc<Once>,
-    runner: RunnerId,
+    author: Author,
     key: Key,
     acknowledged: bool,
 }
 
 impl Lease {
-    fn new(once: &Arc<Once>, runner: &RunnerId, key: Key) -> Self {
-        Self { once: Arc::clone(once), runner: runner.clone(), key, acknowledged: false }
+    fn new(once: &Arc<Once>, author: &Author, key: Key) -> Self {
+        Self { once: Arc::clone(once), author: author.clone(), key, acknowledged: false }
     }
 
     /// The store acknowledged the batch: its repeats are duplicates from now on.
@@ -121,7 +122,7 @@ impl Lease {
 impl Drop for Lease {
     fn drop(&mut self) {
         let waiting: Option<Arc<Notify>> =
-            self.once.memory.lock().end(&self.runner, self.key, self.acknowledged, Instant::now());
+            self.once.memory.lock().end(&self.author, self.key, self.acknowledged, Instant::now());
         if let Some(waiting) = waiting {
             waiting.notify_waiters();
         }
@@ -131,13 +132,14 @@ impl Drop for Lease {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::gate::fixtures::author;
 
     fn id(n: u128) -> BatchId {
         BatchId::from_u128(n)
     }
 
-    fn runner(name: &str) -> RunnerId {
-        RunnerId::new(name).unwrap()
+    fn runner(name: &str) -> Author {
+        author(name)
     }
 
     async fn first(once: &Arc<Once>, name: &str, n: u128) -> Lease {

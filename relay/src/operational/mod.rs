@@ -32,4 +32,4 @@ pub use push::PushSink;
 pub use sink::{OperationalSink, SinkError, SinkFuture};
 pub(crate) use sinks::Attached;
 pub use sinks::{OperationalSinks, SinkId};
-pub(crate) use stream::OperationalStream;
+pub(crate) use stream::{OperationalStream, Source};

@@ -11,6 +11,7 @@ use telemetry_proto::exposition::{Point, write_point};
 use super::rules::CLUSTER_LABEL;
 use super::{Chunk, OperationalSink, SinkError, SinkFuture};
 use crate::forward::{Attribution, Backend, BackendSettings, Outgoing, StoreAddress};
+use crate::gate::Author;
 use crate::intake::{Encoding, LogFields, WholeBody};
 
 /// Writes points to whatever takes Prometheus text at `/api/v1/import/prometheus`: the metrics store, or a vmagent.
@@ -50,9 +51,10 @@ impl PushSink {
     }
 
     async fn push(&self, chunk: Arc<Chunk>) -> Result<(), SinkError> {
+        let author = Author::from(chunk.runner().clone());
         let outgoing = Outgoing {
             tenant: chunk.tenant().pin(),
-            runner: chunk.runner(),
+            author: &author,
             log_fields: &LogFields::default(),
             encoding: Encoding::Identity,
             body: WholeBody::of_text(self.text(&chunk)),

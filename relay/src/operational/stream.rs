@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
-use telemetry_proto::{Clock, Reason};
+use telemetry_proto::{Clock, Reason, RunnerId};
 
 use super::limits::{CHUNK_BYTES, MAX_LINE_BYTES};
 use super::lines::Lines;
@@ -25,6 +25,22 @@ pub(crate) struct OperationalStream {
     sinks: OperationalSinks,
     limits: PointLimits,
     clock: Arc<dyn Clock>,
+}
+
+/// Whose series they are.
+#[derive(Debug, Clone)]
+pub(crate) struct Source {
+    pub(crate) runner: RunnerId,
+    /// Whether the token names the runner too.
+    pub(crate) is_named_by_token: bool,
+}
+
+impl Source {
+    /// Whoever is no runner has no series of its own.
+    pub(crate) fn of(principal: &Principal) -> Option<Self> {
+        let runner = principal.author().runner()?.clone();
+        Some(Self { runner, is_named_by_token: principal.is_named_by_token() })
+    }
 }
 
 impl OperationalStream {
@@ -53,15 +69,15 @@ impl OperationalStream {
     pub(crate) async fn take(
         &self,
         tenant: &Arc<Tenant>,
-        principal: &Principal,
+        source: &Source,
         encoding: Encoding,
         body: &WholeBody,
         sinks: &Attached,
     ) -> Result<Tally, Reason> {
         let rules = Rules {
             limits: self.limits,
-            runner: principal.runner(),
-            named_by_token: principal.is_named_by_token(),
+            runner: &source.runner,
+            named_by_token: source.is_named_by_token,
             has_marker: body.has_marker(),
             now_ms: self.now_ms(),
         };
@@ -99,27 +115,17 @@ mod tests {
     use futures_util::stream;
     use http_body::Frame;
     use http_body_util::StreamBody;
-    use telemetry_proto::Signal;
-    use telemetry_proto::claims::{Grants, VerifiedClaims};
 
     use super::super::testing::{Recording, tenant};
     use super::super::{OperationalMetrics, SinkLimits};
     use super::*;
     use crate::Workers;
     use crate::admission::BodyReservation;
-    use crate::gate::fixtures::{NOW, TestClock, peer, runner};
+    use crate::gate::fixtures::{TestClock, runner};
     use crate::intake::{BodyLimits, LogFields, WriteHead, gzip, read_whole};
 
-    fn principal(named_by_token: bool) -> Principal {
-        let runner = named_by_token.then(|| runner("r7"));
-        let claims = VerifiedClaims {
-            runner,
-            grants: Grants::DEFAULT,
-            organization: None,
-            not_before: NOW,
-            expires_at: NOW + 60,
-        };
-        Principal::bind(&peer("r7"), Arc::new(claims), Signal::Metrics).unwrap()
+    fn source(named_by_token: bool) -> Source {
+        Source { runner: runner("r7"), is_named_by_token: named_by_token }
     }
 
     async fn whole(bytes: &[u8], encoding: Encoding, piece: usize) -> WholeBody {
@@ -140,7 +146,7 @@ mod tests {
         sinks.attach("recording", recording);
         let stream = OperationalStream::new(sinks.clone(), PointLimits::default(), TestClock::new());
         let body = whole(bytes, encoding, piece).await;
-        let outcome = stream.take(&tenant(), &principal(true), encoding, &body, &stream.attached().unwrap()).await;
+        let outcome = stream.take(&tenant(), &source(true), encoding, &body, &stream.attached().unwrap()).await;
         sinks.close().await;
         (seen.lines(), outcome)
     }
@@ -181,7 +187,7 @@ mod tests {
         let stream = OperationalStream::new(sinks.clone(), PointLimits::default(), TestClock::new());
         let body = whole(b"up{miren_runner=\"r8\"} 1\nup 2\nup NaN\n", Encoding::Identity, 1_000).await;
         let attached = stream.attached().unwrap();
-        stream.take(&tenant(), &principal(false), Encoding::Identity, &body, &attached).await.unwrap();
+        stream.take(&tenant(), &source(false), Encoding::Identity, &body, &attached).await.unwrap();
         let metrics = sinks.metrics();
         assert_eq!((metrics.accepted(), metrics.dropped(DropReason::NoRunner)), (1, 2));
     }
@@ -194,7 +200,7 @@ mod tests {
         let (recording, mut seen) = Recording::new();
         sinks.attach("recording", recording);
         let stream = OperationalStream::new(sinks.clone(), PointLimits::default(), TestClock::new());
-        stream.take(&tenant(), &principal(true), Encoding::Identity, &body, &stream.attached().unwrap()).await.unwrap();
+        stream.take(&tenant(), &source(true), Encoding::Identity, &body, &stream.attached().unwrap()).await.unwrap();
         sinks.close().await;
         let bytes: usize = seen.chunks().iter().map(|chunk| chunk.bytes()).sum();
         assert!(OperationalStream::working_bytes(&body) >= bytes as u64, "{bytes}");

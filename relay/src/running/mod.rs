@@ -12,7 +12,7 @@ use telemetry_proto::{Clock, SystemClock};
 
 use crate::admin::{AdminError, AdminHandle, AdminServer, Observer};
 use crate::config::{FixedSettings, IssuerSettings, Settings};
-use crate::gate::{JwtVerifier, KeySet, KeySetError, RemovedRunners};
+use crate::gate::{Author, JwtVerifier, KeySet, KeySetError, RemovedRunners, Writers};
 use crate::issuer::{Issuer, IssuerConfigError, KeyRing, RotationError};
 use crate::listener::{Connected, ListenError, Listener, ListenerHandle};
 use crate::{RelayBuilder, RelayService};
@@ -66,6 +66,7 @@ pub struct Running {
     listener: ListenerHandle,
     verifier: Arc<JwtVerifier>,
     removed: Arc<RemovedRunners>,
+    writers: Arc<Writers>,
     issuer: Option<Arc<Issuer>>,
     observer: Arc<Observer>,
     admin: Option<AdminHandle>,
@@ -78,7 +79,9 @@ impl Running {
     /// # Errors
     /// [`StartError`]
     pub async fn start(settings: Settings) -> Result<Self, StartError> {
-        let Settings { tls, keys, expected, issuer, removed, tenants, operational, fixed, files: _ } = settings;
+        let Settings { tls, keys, expected, issuer, removed, tenants, writers, operational, fixed, files: _ } =
+            settings;
+        let writers = Arc::new(Writers::new(writers));
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let removed = Arc::new(RemovedRunners::new(removed));
         let issuer = issuer.map(|issuer| start_issuer(issuer, &clock, &removed)).transpose()?;
@@ -89,6 +92,7 @@ impl Running {
         let verifier = Arc::new(JwtVerifier::new(keys, expected, Arc::clone(&clock)));
         let mut builder = RelayBuilder::new(Arc::clone(&verifier) as _)
             .registry(Arc::clone(&removed) as _)
+            .writers(Arc::clone(&writers))
             .tenants(tenants)
             .budget_limits(fixed.budget)
             .body_limits(fixed.body)
@@ -103,13 +107,15 @@ impl Running {
         }
         let service = builder.build();
         operational.attach_to(&service);
-        let listener = Listener::bind(fixed.listener.clone(), tls.server)?.serve(service.clone());
+        let listener = Listener::bind(fixed.listener.clone(), tls.server)?
+            .with_writers(Arc::clone(&writers))
+            .serve(service.clone());
         let observer = Observer::new(service.clone(), listener.view(), tls.certificate, clock);
         let admin = match fixed.admin {
             Some(config) => Some(AdminServer::bind(config).await?.serve(Arc::clone(&observer))),
             None => None,
         };
-        Ok(Self { service, listener, verifier, removed, issuer, observer, admin, fixed })
+        Ok(Self { service, listener, verifier, removed, writers, issuer, observer, admin, fixed })
     }
 
     /// The service.
@@ -136,13 +142,15 @@ impl Running {
         &self.observer
     }
 
-    /// Puts other settings in force: certificates, roots, revocation lists, keys, removed runners, tenants. Connections that
+    /// Puts other settings in force: certificates, roots, revocation lists, keys, removed runners, writers, tenants.
+    /// Connections that
     /// would not get in any more are closed. Requests that run go on.
     ///
     /// # Errors
     /// [`ApplyError`]; whatever could be checked beforehand was, so this is rare.
     pub fn apply(&self, settings: Settings) -> Result<Applied, ApplyError> {
-        let Settings { tls, keys, expected, issuer, removed, tenants, fixed, operational: _, files: _ } = settings;
+        let Settings { tls, keys, expected, issuer, removed, tenants, writers, fixed, operational: _, files: _ } =
+            settings;
         if let Some(next) = &issuer {
             // Whether the keys go together is found out before anything changes.
             keys.merge(&next.former)?.merge(&KeySet::of(next.signing.kid(), next.signing.public().clone())?)?;
@@ -169,6 +177,8 @@ impl Running {
         };
         self.verifier.publish(keys, expected);
         self.removed.publish(removed);
+        // A writer that has no tenant yet, or no more, is refused.
+        self.writers.publish(writers);
         let _ = self.service.tenancy().publish(&tenants);
         let closed_connections = self.close_unwelcome(tls.clients.as_ref());
         Ok(Applied { needs_restart, closed_connections })
@@ -177,8 +187,13 @@ impl Running {
     /// A connection outlives the handshake's answer: the runner may have been removed, or its certificate revoked.
     fn close_unwelcome(&self, clients: &dyn ClientCertVerifier) -> usize {
         let removed = self.removed.snapshot();
-        let is_removed = |connected: &Connected| removed.contains(connected.peer.runner());
+        let is_removed = |connected: &Connected| connected.peer.runner().is_some_and(|runner| removed.contains(runner));
         let closed = self.listener.close_peers(is_removed, "this runner was removed");
+        let is_gone = |connected: &Connected| match connected.peer.author() {
+            Author::Runner(_) => false,
+            Author::Writer(_) => !self.writers.is_current(&connected.peer),
+        };
+        let closed = closed + self.listener.close_peers(is_gone, "this writer is none any more");
         let now =
             UnixTime::since_unix_epoch(SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default());
         let is_refused = |connected: &Connected| match connected.chain.split_first() {

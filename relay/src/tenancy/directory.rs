@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
-use telemetry_proto::{Reason, RunnerId};
+use telemetry_proto::{Reason, RunnerId, WriterName};
 
 use super::rule::Facts;
 use super::{Rule, Tenant, TenantName, TenantSet};
-use crate::gate::Principal;
+use crate::gate::{Author, Principal};
 
 /// The tenants that are in force.
 #[derive(Debug)]
@@ -46,6 +46,14 @@ struct Snapshot {
     /// All others, in their order.
     rules: Vec<(Rule, Choice)>,
     default: Option<Arc<Tenant>>,
+    /// The tenant of everyone, where none is configured; else of each writer.
+    writers: Writers,
+}
+
+#[derive(Debug)]
+enum Writers {
+    All(Arc<Tenant>),
+    Each(HashMap<WriterName, Arc<Tenant>>),
 }
 
 #[derive(Debug, Clone)]
@@ -89,7 +97,18 @@ impl Tenancy {
     /// # Errors
     /// [`Reason::TenantUnknown`] when no rule matches and there is no default.
     pub fn resolve(&self, principal: &Principal) -> Result<Arc<Tenant>, Reason> {
-        self.current.load().resolve(Facts::of(principal)).map(Arc::clone).ok_or(Reason::TenantUnknown)
+        let current = self.current.load();
+        let tenant = match principal.author() {
+            Author::Runner(runner) => current.resolve(Facts::of(runner, principal)),
+            Author::Writer(name) => current.of_writer(name),
+        };
+        tenant.map(Arc::clone).ok_or(Reason::TenantUnknown)
+    }
+
+    /// The tenant of a writer that is no runner.
+    #[must_use]
+    pub fn of_writer(&self, name: &WriterName) -> Option<Arc<Tenant>> {
+        self.current.load().of_writer(name).cloned()
     }
 
     /// The tenants that are in force, in their order.
@@ -106,7 +125,8 @@ impl Snapshot {
         if plan.tenants.is_empty() {
             let single = Arc::new(Tenant::single(plan.default_limits, of_name(&TenantName::default_tenant())));
             let default = Some(Arc::clone(&single));
-            return Self { tenants: vec![single], exact: HashMap::new(), rules: Vec::new(), default };
+            let writers = Writers::All(Arc::clone(&single));
+            return Self { tenants: vec![single], exact: HashMap::new(), rules: Vec::new(), default, writers };
         }
         let tenants: Vec<_> = plan
             .tenants
@@ -128,8 +148,11 @@ impl Snapshot {
                 None => rules.push((rule.clone(), choice)),
             }
         }
-        let default = plan.default_tenant.as_ref().and_then(|name| tenants.iter().find(|t| t.name() == name)).cloned();
-        Self { tenants, exact, rules, default }
+        let named = |name: &TenantName| tenants.iter().find(|tenant| tenant.name() == name).cloned();
+        let default = plan.default_tenant.as_ref().and_then(named);
+        let writers = plan.writers.iter().filter_map(|(writer, tenant)| Some((writer.clone(), named(tenant)?)));
+        let writers = Writers::Each(writers.collect());
+        Self { tenants, exact, rules, default, writers }
     }
 
     fn resolve(&self, facts: Facts<'_>) -> Option<&Arc<Tenant>> {
@@ -138,6 +161,13 @@ impl Snapshot {
         let others = self.rules.iter().take_while(|(_, choice)| choice.order < before_exact);
         let first = others.into_iter().find(|(rule, _)| rule.matches(facts)).map(|(_, choice)| choice);
         first.or(exact).map(|choice| &choice.tenant).or(self.default.as_ref())
+    }
+
+    fn of_writer(&self, name: &WriterName) -> Option<&Arc<Tenant>> {
+        match &self.writers {
+            Writers::All(tenant) => Some(tenant),
+            Writers::Each(tenants) => tenants.get(name),
+        }
     }
 }
 
@@ -157,7 +187,7 @@ mod tests {
             limits: TenantLimits::default(),
         });
         let default_tenant = default.map(|name| name.parse().unwrap());
-        let plan = TenantPlan { tenants: tenants.collect(), default_tenant, default_limits: TenantLimits::default() };
+        let plan = TenantPlan { tenants: tenants.collect(), default_tenant, ..TenantPlan::default() };
         plan.check(&Stores::default()).unwrap()
     }
 
@@ -203,7 +233,7 @@ mod tests {
         let everyone: &[Rule] = &[rule("r*", "", "")];
         let first = set(&[("a", everyone), ("gone", &[rule("x", "", "")])], None);
         let tenancy = Tenancy::new(&first);
-        let caller = |id: &str| Caller { runner: RunnerId::new(id).unwrap(), batch: None };
+        let caller = |id: &str| Caller { author: RunnerId::new(id).unwrap().into(), batch: None };
         let [a, gone] = &tenancy.tenants()[..] else { panic!("two tenants") };
         let _held = a.allowance().sender(caller("r1")).unwrap().permit().await.unwrap();
         drop(gone.allowance().sender(caller("x")).unwrap());

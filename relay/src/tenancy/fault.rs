@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use telemetry_proto::Signal;
+use telemetry_proto::{Signal, WriterName};
 
 use super::TenantName;
 use crate::forward::Account;
@@ -18,7 +18,7 @@ pub enum TenancyFault {
         tenant: TenantName,
     },
     /// Nothing leads to the tenant.
-    #[error("no runner can belong to this tenant: it has no rule, and is not the default")]
+    #[error("nobody can belong to this tenant: it has no rule, is not the default, and no writer's")]
     NoRule {
         /// The tenant.
         tenant: TenantName,
@@ -60,6 +60,14 @@ pub enum TenancyFault {
         by: TenantName,
         /// Which of that tenant's rules, from 1.
         by_number: usize,
+    },
+    /// A writer's tenant is none.
+    #[error("writer {writer} belongs to tenant {tenant}, which there is not")]
+    UnknownWriterTenant {
+        /// The writer.
+        writer: WriterName,
+        /// The name.
+        tenant: TenantName,
     },
     /// The tenant writes what there is no store for.
     #[error("it writes {signal}, but there is no store for {signal}")]
@@ -120,7 +128,10 @@ impl TenancyFault {
             | Self::MissingAccount { tenant, .. }
             | Self::AccountCollision { second: tenant, .. }
             | Self::ZeroLimit { tenant, .. } => Some(tenant),
-            Self::UnknownDefault { .. } | Self::ShadowedDefault { .. } | Self::ClusterWithoutTenants => None,
+            Self::UnknownDefault { .. }
+            | Self::ShadowedDefault { .. }
+            | Self::UnknownWriterTenant { .. }
+            | Self::ClusterWithoutTenants => None,
         }
     }
 
@@ -129,10 +140,12 @@ impl TenancyFault {
     pub const fn remedy(&self) -> &'static str {
         match self {
             Self::DuplicateName { .. } => "rename one of them",
-            Self::NoRule { .. } => "add a rule, name it as default_tenant, or remove the tenant",
+            Self::NoRule { .. } => {
+                "add a rule, name it as default_tenant or as the tenant of a writer, or remove the tenant"
+            }
             Self::EmptyRule { .. } => "name a runner, a certificate_organization or a token_organization",
             Self::ShadowedRule { .. } => "put it before the other, or remove it",
-            Self::UnknownDefault { .. } => "add that tenant, or name another",
+            Self::UnknownDefault { .. } | Self::UnknownWriterTenant { .. } => "add that tenant, or name another",
             Self::ShadowedDefault { .. } => "remove default_tenant, or that rule",
             Self::MissingStore { .. } => "add the store, or remove the signal from this tenant's list",
             Self::NoSignals { .. } => "list what it writes, or leave the key out",

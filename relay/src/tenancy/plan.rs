@@ -1,6 +1,6 @@
 //! What someone wants the tenants to be.
 
-use telemetry_proto::Signal;
+use telemetry_proto::{Signal, WriterName};
 
 use super::{Rule, TenantName, derived_account};
 use crate::admission::TenantLimits;
@@ -15,6 +15,9 @@ pub struct TenantPlan {
     pub default_tenant: Option<TenantName>,
     /// What the one tenant may use where none is listed.
     pub default_limits: TenantLimits,
+    /// The tenants of writers that are no runners: neither rules nor the default are for them. Where no tenant is listed, they
+    /// belong to the one that everyone belongs to.
+    pub writers: Vec<(WriterName, TenantName)>,
 }
 
 /// One tenant.

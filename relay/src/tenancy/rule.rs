@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use telemetry_proto::RunnerId;
 
-use crate::gate::Principal;
+use crate::gate::{Credential, Principal};
 
 /// Runners: one, or all whose ID begins so.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -81,12 +81,13 @@ pub(super) struct Facts<'a> {
 }
 
 impl<'a> Facts<'a> {
-    pub(super) fn of(principal: &'a Principal) -> Self {
-        Self {
-            runner: principal.runner(),
-            certificate_organization: principal.peer().identity().organization.as_deref(),
-            token_organization: principal.claims().organization.as_deref(),
-        }
+    /// What was verified of a runner; rules are for runners only.
+    pub(super) fn of(runner: &'a RunnerId, principal: &'a Principal) -> Self {
+        let token_organization = match principal.credential() {
+            Credential::Workload(claims) => claims.organization.as_deref(),
+            Credential::Static => None,
+        };
+        Self { runner, certificate_organization: principal.peer().identity().organization(), token_organization }
     }
 }
 

@@ -44,13 +44,21 @@ impl TenantPlan {
         let mut checker = Checker::default();
         for tenant in &self.tenants {
             checker.check_name(tenant, &mut faults);
-            checker.check_rules(tenant, self.default_tenant.as_ref() == Some(&tenant.name), &mut faults);
+            let is_writers = self.writers.iter().any(|(_, name)| *name == tenant.name);
+            let is_default = self.default_tenant.as_ref() == Some(&tenant.name);
+            checker.check_rules(tenant, is_default || is_writers, &mut faults);
             checker.check_account(tenant, &mut faults);
             check_stores(tenant, stores, &mut faults);
             check_limits(&tenant.name, &tenant.limits, &mut faults);
         }
         if let Some(default) = &self.default_tenant {
             checker.check_default(default, &mut faults);
+        }
+        for (writer, tenant) in &self.writers {
+            if !checker.names.contains(tenant) {
+                let (writer, tenant) = (writer.clone(), tenant.clone());
+                faults.push(TenancyFault::UnknownWriterTenant { writer, tenant });
+            }
         }
         if faults.is_empty() { Ok(TenantSet { plan: self }) } else { Err(TenancyFaults(faults)) }
     }
@@ -77,8 +85,8 @@ impl<'a> Checker<'a> {
         }
     }
 
-    fn check_rules(&mut self, tenant: &'a TenantSettings, is_default: bool, faults: &mut Vec<TenancyFault>) {
-        if tenant.rules.is_empty() && !is_default {
+    fn check_rules(&mut self, tenant: &'a TenantSettings, is_named_elsewhere: bool, faults: &mut Vec<TenancyFault>) {
+        if tenant.rules.is_empty() && !is_named_elsewhere {
             faults.push(TenancyFault::NoRule { tenant: tenant.name.clone() });
         }
         for (index, rule) in tenant.rules.iter().enumerate() {
@@ -176,7 +184,7 @@ mod tests {
 
     fn faults(tenants: Vec<TenantSettings>, default: Option<&str>, stores: &Stores) -> Vec<String> {
         let default_tenant = default.map(|name| name.parse().unwrap());
-        let plan = TenantPlan { tenants, default_tenant, default_limits: TenantLimits::default() };
+        let plan = TenantPlan { tenants, default_tenant, ..TenantPlan::default() };
         match plan.check(stores) {
             Ok(_) => Vec::new(),
             Err(faults) => {
@@ -217,7 +225,7 @@ mod tests {
                 "c: rule 1 asks for nothing, or for an empty name",
                 "c: rule 2 (runner = \"edge-7\", certificate_organization = \"Acme\") can never match: rule 1 of tenant a comes first and covers it",
                 "c: it writes traces, but there is no store for traces",
-                "d: no runner can belong to this tenant: it has no rule, and is not the default",
+                "d: nobody can belong to this tenant: it has no rule, is not the default, and no writer's",
                 "-: there is no tenant e",
             ]
         );

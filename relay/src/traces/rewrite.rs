@@ -2,7 +2,6 @@
 //! the spans.
 
 use bytes::Bytes;
-use telemetry_proto::RunnerId;
 
 use super::attribute::{Attribute, Scalar};
 use super::limits::{at_most, rewritten_bytes};
@@ -12,6 +11,7 @@ use super::shape::{self, ENTITY_REF, SCOPE};
 use super::span::rewrite_span;
 use super::wire::{Fields, Writer};
 use super::{KeyClass, RemovedCounts, RewriteError, TraceLimits, TraceRules};
+use crate::gate::Author;
 
 /// The resource attribute that says whose spans these are.
 pub const RUNNER_ATTRIBUTE: &str = "miren.runner.id";
@@ -55,7 +55,7 @@ pub struct Rewritten {
 pub fn rewrite(
     body: &[u8],
     rules: &TraceRules,
-    runner: &RunnerId,
+    author: &Author,
     limits: &TraceLimits,
 ) -> Result<Rewritten, RewriteError> {
     at_most(limits.max_body_bytes, body.len(), RewriteError::BodyBytes)?;
@@ -63,7 +63,7 @@ pub fn rewrite(
     at_most(limits.max_spans, resources, RewriteError::Resources)?;
     let out = Writer::with_capacity(rewritten_bytes(body.len(), resources));
     let mut request =
-        Request { pass: Pass { rules, limits, out, removed: RemovedCounts::default() }, runner, spans: 0 };
+        Request { pass: Pass { rules, limits, out, removed: RemovedCounts::default() }, author, spans: 0 };
     for field in Fields::of(body) {
         let field = field?;
         match field.number {
@@ -77,7 +77,7 @@ pub fn rewrite(
 
 struct Request<'r> {
     pass: Pass<'r>,
-    runner: &'r RunnerId,
+    author: &'r Author,
     spans: usize,
 }
 
@@ -87,7 +87,7 @@ impl Request<'_> {
         let spans_before = self.spans;
         let resource = self.resource(message)?;
         let resource_spans = self.pass.out.open(RESOURCE_SPANS);
-        resource.write(self.runner, &mut self.pass.out);
+        resource.write(self.author, &mut self.pass.out);
         for field in Fields::of(message) {
             let field = field?;
             if field.number == SCOPE_SPANS {
@@ -107,7 +107,7 @@ impl Request<'_> {
         for field in Fields::of(resource_spans) {
             let field = field?;
             match field.number {
-                RESOURCE => resource.read(field.bytes()?, self.runner, &mut self.pass)?,
+                RESOURCE => resource.read(field.bytes()?, self.author, &mut self.pass)?,
                 SCOPE_SPANS => {}
                 SCHEMA_URL => self.pass.remove_text(field, KeyClass::Resource)?,
                 _ => self.pass.removed.add(KeyClass::Unknown),
@@ -157,7 +157,7 @@ struct Resource<'a> {
 
 impl<'a> Resource<'a> {
     /// Merges what a further `Resource` message says into this one.
-    fn read(&mut self, message: &'a [u8], runner: &RunnerId, pass: &mut Pass<'_>) -> Result<(), RewriteError> {
+    fn read(&mut self, message: &'a [u8], author: &Author, pass: &mut Pass<'_>) -> Result<(), RewriteError> {
         for field in Fields::of(message) {
             let field = field?;
             match field.number {
@@ -165,7 +165,7 @@ impl<'a> Resource<'a> {
                     self.attributes += 1;
                     at_most(pass.limits.max_attributes, self.attributes, RewriteError::Attributes)?;
                     let attribute = Attribute::read(field.bytes()?, pass)?;
-                    self.take(attribute, runner, pass);
+                    self.take(attribute, author, pass);
                 }
                 RESOURCE_DROPPED_ATTRIBUTES => _ = field.varint()?,
                 RESOURCE_ENTITIES => {
@@ -178,7 +178,7 @@ impl<'a> Resource<'a> {
         Ok(())
     }
 
-    fn take(&mut self, attribute: Attribute<'a>, runner: &RunnerId, pass: &mut Pass<'_>) {
+    fn take(&mut self, attribute: Attribute<'a>, author: &Author, pass: &mut Pass<'_>) {
         match (attribute.key, attribute.value) {
             (SERVICE_NAME, Some(Scalar::Text(text))) => {
                 self.service_name = Some(pass.cut(text, pass.limits.max_value_bytes));
@@ -188,17 +188,17 @@ impl<'a> Resource<'a> {
             }
             (SERVICE_NAME | SERVICE_VERSION, _) => pass.removed.add(KeyClass::ValueType),
             // An honest runner is not worth counting.
-            (RUNNER_ATTRIBUTE, Some(Scalar::Text(claimed))) if claimed == runner.as_str() => {}
+            (RUNNER_ATTRIBUTE, Some(Scalar::Text(claimed))) if claimed == author.label() => {}
             (key, _) if is_reserved(key) => pass.removed.add(KeyClass::Reserved),
             _ => pass.removed.add(KeyClass::Resource),
         }
     }
 
-    fn write(&self, runner: &RunnerId, out: &mut Writer) {
+    fn write(&self, author: &Author, out: &mut Writer) {
         let resource = out.open(RESOURCE);
-        let runner = Some(runner.as_str());
+        let author = Some(author.label());
         let attributes =
-            [(SERVICE_NAME, self.service_name), (SERVICE_VERSION, self.service_version), (RUNNER_ATTRIBUTE, runner)];
+            [(SERVICE_NAME, self.service_name), (SERVICE_VERSION, self.service_version), (RUNNER_ATTRIBUTE, author)];
         for (key, text) in attributes {
             if let Some(text) = text {
                 Scalar::Text(text).write(RESOURCE_ATTRIBUTES, key, out);

@@ -113,7 +113,7 @@ pub async fn echo(request: Request<RequestBody>) -> Result<Response<Full<Bytes>>
 
 /// Answers with the runner's name, and reads nothing.
 pub async fn name(request: Request<RequestBody>) -> Result<Response<Full<Bytes>>, Infallible> {
-    let runner = request.extensions().get::<Peer>().unwrap().runner().to_string();
+    let runner = request.extensions().get::<Peer>().unwrap().author().to_string();
     Ok(Response::new(Full::new(runner.into())))
 }
 

@@ -29,7 +29,7 @@ async fn get(requests: &mut telemetry_h3::client::SendRequest, path: &str) -> By
 async fn a_mounted_service_gets_its_prefix_and_its_peer_and_nothing_else() {
     let cluster = Cluster::new();
     let rpc = service_fn(|request: Request<RequestBody>| async move {
-        let runner = request.extensions().get::<telemetry_relay::gate::Peer>().unwrap().runner().to_string();
+        let runner = request.extensions().get::<telemetry_relay::gate::Peer>().unwrap().author().to_string();
         Ok(Response::new(Full::new(Bytes::from(format!("rpc {} {runner}", request.uri().path())))))
     });
     let listener = Listener::bind(loopback(), Arc::new(cluster.server_tls())).unwrap();

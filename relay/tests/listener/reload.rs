@@ -80,7 +80,7 @@ async fn the_connections_of_a_removed_runner_end_at_once_and_no_others() {
     }
     let other = cluster.connect(&listener, "r8").await;
     let mut requests = other.http().await;
-    let closed = listener.close_peers(|connected| connected.peer.runner().as_str() == "r7", "r7 was removed");
+    let closed = listener.close_peers(|connected| connected.peer.author().label() == "r7", "r7 was removed");
     assert_eq!(closed, 3);
     for client in removed {
         assert_eq!(client.close_code().await, Code::H3_NO_ERROR);

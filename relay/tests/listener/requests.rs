@@ -26,7 +26,7 @@ async fn a_request_reaches_the_service_with_its_peer_and_the_response_comes_back
         let peer = request.extensions().get::<Peer>().unwrap();
         assert_eq!((request.method(), request.version()), (&Method::POST, Version::HTTP_3));
         assert!(peer.remote().ip().is_loopback());
-        let runner = peer.runner().to_string();
+        let runner = peer.author().to_string();
         let body = request.into_body().collect().await.unwrap().to_bytes();
         Ok::<_, Infallible>(Response::builder().header("x-runner", runner).body(Full::new(body)).unwrap())
     }));

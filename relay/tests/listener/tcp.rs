@@ -139,7 +139,7 @@ async fn requests_come_over_http2_and_http1_with_their_peer_and_their_bodies() {
     let listener = listen(
         &cluster,
         service_fn(|request: Request<RequestBody>| async move {
-            let runner = request.extensions().get::<Peer>().unwrap().runner().to_string();
+            let runner = request.extensions().get::<Peer>().unwrap().runner().unwrap().to_string();
             let mut response = echo(request).await?;
             response.headers_mut().insert("runner", runner.parse().unwrap());
             Ok(response)
@@ -152,7 +152,7 @@ async fn requests_come_over_http2_and_http1_with_their_peer_and_their_bodies() {
             assert_eq!(client.post("/", body.clone()).await.unwrap(), (StatusCode::OK, body.clone()));
         }
         assert_eq!(listener.connected()[0].transport(), Transport::Tcp);
-        assert_eq!(listener.connected()[0].peer.runner().as_str(), "r7");
+        assert_eq!(listener.connected()[0].peer.runner().unwrap().as_str(), "r7");
         drop(client);
         gone(&listener).await;
     }
@@ -364,7 +364,7 @@ async fn a_peer_that_is_silent_is_forgotten_and_one_that_pings_is_not() {
         rest = read_to_end(&mut silent) => assert!(rest.is_empty()),
     }
     assert_eq!((listener.metrics().ended("idle"), listener.connected().len()), (1, 1));
-    assert_eq!(listener.connected()[0].peer.runner().as_str(), "r8");
+    assert_eq!(listener.connected()[0].peer.runner().unwrap().as_str(), "r8");
 }
 
 #[tokio::test]
@@ -622,7 +622,10 @@ async fn the_connections_of_a_removed_runner_end_at_once_with_what_runs_on_them(
         let mut removed = Client::connect(&cluster, &listener, "r7", alpn).await;
         let running = tokio::spawn(async move { removed.post("/", "x").await });
         eventually("it runs", || listener.metrics().running_requests() == 1).await;
-        let closed = listener.close_peers(|connected| connected.peer.runner().as_str() == "r7", "r7 was removed");
+        let closed = listener.close_peers(
+            |connected| connected.peer.runner().is_some_and(|runner| runner.as_str() == "r7"),
+            "r7 was removed",
+        );
         assert_eq!(closed, 1);
         assert!(within(running).await.unwrap().is_err());
         eventually("it is gone", || listener.connected().len() == 1 && listener.metrics().running_requests() == 0)

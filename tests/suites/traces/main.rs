@@ -4,6 +4,7 @@
 mod agent;
 mod arrival;
 mod canary;
+mod gateways;
 mod outages;
 mod switching;
 mod symptoms;
@@ -23,6 +24,7 @@ use telemetry_runner_client::{Client, DropReason, Tally};
 use agent::*;
 use arrival::*;
 use canary::*;
+use gateways::*;
 use outages::*;
 use switching::*;
 use symptoms::*;
@@ -51,6 +53,10 @@ telemetry_rig::suite! {
     a_token_for_other_signals_opens_no_traces_and_one_for_traces_opens_no_other;
     a_runner_without_the_grant_for_traces_drops_its_spans_as_no_credential_and_its_metrics_go_on;
     a_token_serves_until_it_ends_while_its_issuer_is_away_and_then_spans_end_as_no_credential;
+
+    a_gateway_writes_under_its_own_name_and_tenant_whatever_it_claims needs [Relay];
+    a_gateway_needs_its_own_certificate_its_own_token_and_a_signal_of_its_own needs [Relay];
+    another_token_in_the_file_is_the_one_that_counts_within_seconds needs [Relay];
 
     switched_on_while_runners_run_spans_flow_within_the_polling_time_and_stop_when_switched_off;
     the_ratio_is_the_coordinators_and_changes_with_it;

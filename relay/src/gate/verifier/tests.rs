@@ -67,7 +67,9 @@ fn every_token_reason_is_given_for_a_real_token() {
         seen.insert(reason);
     }
     assert_eq!(principal(&forger.claims(|_| ()), Signal::Metrics), Ok(()));
-    let all: BTreeSet<_> = Reason::ALL.iter().copied().filter(|reason| reason.as_str().starts_with("token-")).collect();
+    // A writer that is no runner shows a static token, which is nothing for this verifier.
+    let is_of_runners = |reason: &Reason| reason.as_str().starts_with("token-") && *reason != Reason::TokenWrongWriter;
+    let all: BTreeSet<_> = Reason::ALL.iter().copied().filter(is_of_runners).collect();
     assert_eq!(seen, all);
 }
 

@@ -26,13 +26,12 @@ use tower::{BoxError, Service};
 use super::super::ListenerConfig;
 use super::super::body::RequestBody;
 use super::super::peers::Connected;
-use super::super::shared::{Shared, drain_begins, identify, refusal_label};
+use super::super::shared::{Shared, drain_begins, refusal_label};
 use super::super::tls::Tls;
 use super::super::transport::Handle;
 use super::exchange::Exchange;
 use super::io::Watched;
 use super::vigil::Vigil;
-use crate::gate::Peer;
 
 /// How much is read at once, and held of one request before its service reads it, over HTTP/1.1.
 const READ_BYTES: usize = 64 * 1024;
@@ -79,13 +78,13 @@ pub(super) async fn shake_hands(stream: TcpStream, remote: SocketAddr, tls: &Tls
         refuse("no-certificate");
         return None;
     };
-    let Some(identity) = identify(&chain) else {
+    let Some(peer) = shared.identify(&chain, remote) else {
         refuse("no-runner");
         tracing::warn!(%remote, "a certificate of the cluster names no runner");
         return None;
     };
     let end = CancellationToken::new();
-    let connected = Connected::new(Peer::new(identity, remote), Arc::new(chain), Handle::Tcp(end.clone()));
+    let connected = Connected::new(peer, Arc::new(chain), Handle::Tcp(end.clone()));
     Some(Shaken { stream, connected, end })
 }
 
@@ -119,7 +118,7 @@ where
     }
     // HTTP/1.1 is what TLS without ALPN carries.
     let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-    tracing::debug!(runner = %peer.runner(), remote = %peer.remote(), is_http2, "runner connected over TCP");
+    tracing::debug!(peer = %peer.author(), remote = %peer.remote(), is_http2, "peer connected over TCP");
     let vigil = Arc::new(Vigil::new(&shared.config, is_http2));
     let exchange = Exchange {
         service: Box::new(service),
@@ -142,7 +141,7 @@ where
             linger(connection.into_parts().io.into_inner().into_inner(), &end).await;
         }
     }
-    tracing::debug!(runner = %peer.runner(), remote = %peer.remote(), "runner disconnected");
+    tracing::debug!(peer = %peer.author(), remote = %peer.remote(), "peer disconnected");
 }
 
 fn http2(config: &ListenerConfig, requests: Requests) -> http2::Builder<Requests> {

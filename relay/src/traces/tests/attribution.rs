@@ -87,11 +87,13 @@ fn a_runner_that_names_itself_is_not_counted_as_overruled() {
 }
 
 #[test]
-fn the_longest_runner_is_written_whole() {
-    let longest = "r".repeat(telemetry_proto::limits::MAX_RUNNER_ID_BYTES);
+fn the_longest_label_is_written_whole() {
+    let longest = longest_author();
     let body = sample::request(vec![span()]).encode_to_vec();
-    let runner = RunnerId::new(&longest).unwrap();
-    let rewritten = rewrite(&body, &TraceRules::default(), &runner, &TraceLimits::default()).unwrap();
+    let rewritten = rewrite(&body, &TraceRules::default(), &longest, &TraceLimits::default()).unwrap();
     let request = ExportTraceServiceRequest::decode(rewritten.body).unwrap();
-    assert_eq!(request.resource_spans[0].resource.as_ref().unwrap().attributes, [text(RUNNER_ATTRIBUTE, &longest)]);
+    assert_eq!(
+        request.resource_spans[0].resource.as_ref().unwrap().attributes,
+        [text(RUNNER_ATTRIBUTE, longest.label())]
+    );
 }

@@ -16,7 +16,7 @@ fn small() -> TraceLimits {
 }
 
 fn rewrite_within(limits: TraceLimits, request: &ExportTraceServiceRequest) -> Result<Rewritten, RewriteError> {
-    rewrite(&request.encode_to_vec(), &TraceRules::default(), &RunnerId::new(RUNNER).unwrap(), &limits)
+    rewrite(&request.encode_to_vec(), &TraceRules::default(), &author(RUNNER), &limits)
 }
 
 #[test]
@@ -126,7 +126,7 @@ fn values_nest_to_the_limit_and_no_deeper() {
     }
     let flat = TraceLimits { max_nesting: 0, ..TraceLimits::default() };
     for body in everywhere(&nested(1, false)) {
-        let result = rewrite(&body, &TraceRules::default(), &RunnerId::new(RUNNER).unwrap(), &flat);
+        let result = rewrite(&body, &TraceRules::default(), &author(RUNNER), &flat);
         assert_eq!(result, Err(RewriteError::Nesting(0)));
     }
 }
@@ -137,7 +137,7 @@ fn ten_thousand_levels_do_not_overflow_the_stack() {
     for maps in [true, false] {
         for body in everywhere(&nested(10_000, maps)) {
             assert_eq!(rewrite_bytes(&body), Err(RewriteError::Nesting(16)));
-            let result = rewrite(&body, &TraceRules::default(), &RunnerId::new(RUNNER).unwrap(), &deepest);
+            let result = rewrite(&body, &TraceRules::default(), &author(RUNNER), &deepest);
             assert_eq!(result, Err(RewriteError::Nesting(30)));
         }
     }
@@ -148,7 +148,7 @@ fn ten_thousand_levels_do_not_overflow_the_stack() {
 fn the_deepest_value_that_passes_can_be_decoded() {
     let deepest = TraceLimits { max_nesting: usize::MAX, ..TraceLimits::default() };
     for body in everywhere(&nested(30, true)) {
-        assert!(rewrite(&body, &TraceRules::default(), &RunnerId::new(RUNNER).unwrap(), &deepest).is_ok());
+        assert!(rewrite(&body, &TraceRules::default(), &author(RUNNER), &deepest).is_ok());
         assert!(ExportTraceServiceRequest::decode(&body[..]).is_ok());
     }
 }
@@ -163,12 +163,12 @@ fn many_empty_resources_come_to_nothing() {
 
 #[test]
 fn the_output_is_within_what_was_to_be_reserved() {
-    let runner = RunnerId::new(&"r".repeat(128)).unwrap();
+    let author = longest_author();
     let limits = TraceLimits::default();
     for spans in [1, 2, 1_000] {
         let resource_spans = vec![in_resource(None, vec![span()]); spans];
         let body = ExportTraceServiceRequest { resource_spans }.encode_to_vec();
-        let rewritten = rewrite(&body, &TraceRules::default(), &runner, &limits).unwrap();
+        let rewritten = rewrite(&body, &TraceRules::default(), &author, &limits).unwrap();
         let reserved = limits.max_rewritten_bytes(body.len());
         assert!(rewritten.body.len() <= reserved, "{} of {reserved}", rewritten.body.len());
     }

@@ -1,6 +1,5 @@
 use memchr::memmem::find;
 use prost::Message;
-use telemetry_proto::RunnerId;
 
 use super::sample::{Canaries, canary_request};
 use super::scramble::{REQUEST, RawField, edit};
@@ -28,7 +27,7 @@ fn a_canary_of_no_position_reaches_the_store() {
         assert!(find(&body, canary.as_bytes()).is_some(), "{canary} was not sent");
     }
     for rules in [TraceRules::default(), TraceRules::allow([]).unwrap()] {
-        let runner = RunnerId::new(RUNNER).unwrap();
+        let runner = author(RUNNER);
         let rewritten = rewrite(&body, &rules, &runner, &TraceLimits::default()).unwrap();
         for canary in canaries.all() {
             assert!(find(&rewritten.body, canary.as_bytes()).is_none(), "{canary} arrived");

@@ -14,7 +14,7 @@ fn rewrite_span(span: Span) -> Span {
 
 fn attributes_under(rules: &TraceRules, attributes: Vec<KeyValue>) -> Vec<KeyValue> {
     let body = request(vec![Span { attributes, ..span() }]).encode_to_vec();
-    let rewritten = rewrite(&body, rules, &RunnerId::new(RUNNER).unwrap(), &TraceLimits::default()).unwrap();
+    let rewritten = rewrite(&body, rules, &author(RUNNER), &TraceLimits::default()).unwrap();
     let request = ExportTraceServiceRequest::decode(rewritten.body).unwrap();
     request.resource_spans[0].scope_spans[0].spans[0].attributes.clone()
 }
