@@ -43,6 +43,8 @@ pub struct Usage {
     pub memory_bytes: u64,
     /// How many files and sockets it has open.
     pub descriptors: usize,
+    /// How many threads it has.
+    pub threads: u64,
 }
 
 /// A program with its arguments, running or not. Killed when dropped.
@@ -50,7 +52,7 @@ pub struct Usage {
 pub(crate) struct Process {
     program: PathBuf,
     arguments: Vec<OsString>,
-    environment: Vec<(&'static str, &'static str)>,
+    environment: Vec<(&'static str, String)>,
     log_file: PathBuf,
     child: Mutex<Option<Child>>,
 }
@@ -62,8 +64,8 @@ impl Process {
     }
 
     /// Sets a variable of its environment.
-    pub(crate) fn env(mut self, name: &'static str, value: &'static str) -> Self {
-        self.environment.push((name, value));
+    pub(crate) fn env(mut self, name: &'static str, value: impl Into<String>) -> Self {
+        self.environment.push((name, value.into()));
         self
     }
 
@@ -102,26 +104,36 @@ impl Process {
         if let Some(mut child) = child
             && let Some(pid) = child.id()
         {
-            Command::new("sh").arg("-c").arg(format!("kill -TERM {pid}")).status().await?;
+            send_signal(pid, "TERM").await?;
             let ended = async || child.wait().await.map(drop).map_err(|error| error.to_string());
             wait::until("the end of the program", STOP_WITHIN, ended).await?;
         }
         Ok(())
     }
 
+    /// Sends it a signal, by name without `SIG`. Nothing happens if it does not run.
+    pub(crate) async fn signal(&self, name: &str) -> io::Result<()> {
+        let pid = self.child.lock().as_ref().and_then(Child::id);
+        match pid {
+            Some(pid) => send_signal(pid, name).await,
+            None => Ok(()),
+        }
+    }
+
     /// What it holds now (Linux: proc(5)).
     pub(crate) fn usage(&self) -> io::Result<Usage> {
         let pid = self.child.lock().as_ref().and_then(Child::id).ok_or(io::ErrorKind::NotFound)?;
         let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
-        let kibibytes = |name: &str| {
+        let number = |name: &str| {
             let line = status.lines().find_map(|line| line.strip_prefix(name))?;
             line.trim().trim_end_matches(" kB").parse::<u64>().ok()
         };
-        let bytes = |name| kibibytes(name).map(|count| count * 1024).ok_or(io::ErrorKind::InvalidData);
+        let bytes = |name| number(name).map(|count| count * 1024).ok_or(io::ErrorKind::InvalidData);
         Ok(Usage {
             peak_memory_bytes: bytes("VmHWM:")?,
             memory_bytes: bytes("VmRSS:")?,
             descriptors: fs::read_dir(format!("/proc/{pid}/fd"))?.count(),
+            threads: number("Threads:").ok_or(io::ErrorKind::InvalidData)?,
         })
     }
 
@@ -129,7 +141,7 @@ impl Process {
         let log = OpenOptions::new().create(true).append(true).open(&self.log_file)?;
         Command::new(&self.program)
             .args(&self.arguments)
-            .envs(self.environment.iter().copied())
+            .envs(self.environment.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
             .stdout(File::try_clone(&log)?)
             .stderr(log)
@@ -143,4 +155,8 @@ impl Process {
         let lines: Vec<&str> = log.lines().collect();
         lines[lines.len().saturating_sub(LINES)..].join("\n")
     }
+}
+
+async fn send_signal(pid: u32, name: &str) -> io::Result<()> {
+    Command::new("sh").arg("-c").arg(format!("kill -{name} {pid}")).status().await.map(drop)
 }

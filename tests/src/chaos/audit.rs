@@ -257,7 +257,7 @@ mod tests {
 
         fn see(&mut self, run: Run, relay_life: usize, store_life: usize, answered: Option<Duration>) {
             let answer = answered.map_or(Answer::None, |after| Answer::Stored(self.start + after));
-            self.sightings.push(Sighting { runs: vec![run], relay_life, store_life, begun: self.start, answer });
+            self.sightings.push(Sighting { runs: vec![run], relay_life, store_life, answer });
         }
 
         fn audit(&self) -> Account {

@@ -8,16 +8,16 @@ use super::witness::Run;
 
 /// Items that were handed over together.
 #[derive(Debug, Clone, Copy)]
-pub struct Entry {
+pub(super) struct Entry {
     /// Which.
-    pub run: Run,
+    pub(super) run: Run,
     /// When they were taken; `None` where nobody said so: they may have been taken all the same.
-    pub acknowledged: Option<Instant>,
+    pub(super) acknowledged: Option<Instant>,
 }
 
 /// All that one source has written of one signal.
 #[derive(Debug, Default)]
-pub struct Ledger {
+pub(super) struct Ledger {
     entries: Mutex<Vec<Entry>>,
 }
 

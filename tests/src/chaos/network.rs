@@ -28,22 +28,22 @@ const PAUSE: Duration = Duration::from_millis(5);
 
 /// How bad the network is.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Weather {
+pub(super) struct Weather {
     /// The share of packets that are lost.
-    pub drop: f64,
+    pub(super) drop: f64,
     /// The share of packets that come twice.
-    pub duplicate: f64,
+    pub(super) duplicate: f64,
     /// The longest that a packet is held up. Each takes a time of its own up to this, so they overtake each other.
-    pub delay: Duration,
+    pub(super) delay: Duration,
     /// Whether nothing gets through at all.
-    pub blocked: bool,
+    pub(super) blocked: bool,
 }
 
 impl Weather {
     /// Everything gets through.
-    pub const CALM: Self = Self { drop: 0.0, duplicate: 0.0, delay: Duration::ZERO, blocked: false };
+    pub(super) const CALM: Self = Self { drop: 0.0, duplicate: 0.0, delay: Duration::ZERO, blocked: false };
     /// Nothing does.
-    pub const BLOCKED: Self = Self { blocked: true, ..Self::CALM };
+    pub(super) const BLOCKED: Self = Self { blocked: true, ..Self::CALM };
 
     /// Bad weather: by `choice` up to 30 % are lost, 10 % come twice, and up to 80 ms are lost on the way.
     pub(super) fn bad(choice: u32) -> Self {
@@ -59,7 +59,7 @@ impl Weather {
 
 /// A network between whoever sends to its address, and a target. Ends when dropped.
 #[derive(Debug)]
-pub struct Network {
+pub(super) struct Network {
     address: SocketAddr,
     shared: Arc<Shared>,
     _tasks: JoinSet<()>,
@@ -78,7 +78,7 @@ impl Network {
     ///
     /// # Errors
     /// There is no port for it.
-    pub async fn start(target: SocketAddr, seed: u64) -> io::Result<Self> {
+    pub(super) async fn start(target: SocketAddr, seed: u64) -> io::Result<Self> {
         let address = free_address()?;
         let shared = Shared {
             target,
@@ -97,12 +97,12 @@ impl Network {
 
     /// Where runners send to.
     #[must_use]
-    pub const fn address(&self) -> SocketAddr {
+    pub(super) const fn address(&self) -> SocketAddr {
         self.address
     }
 
     /// Changes how bad it is.
-    pub fn set(&self, weather: Weather) {
+    pub(super) fn set(&self, weather: Weather) {
         *self.shared.weather.lock() = weather;
     }
 }

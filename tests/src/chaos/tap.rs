@@ -104,7 +104,8 @@ impl Drop for Tap {
     }
 }
 
-async fn serve(listener: TcpListener, shared: Arc<Shared>, mut closed: watch::Receiver<bool>) {
+async fn serve(listener: TcpListener, shared: Arc<Shared>, closed: watch::Receiver<bool>) {
+    let mut closing = closed.clone();
     let mut connections = JoinSet::new();
     loop {
         while connections.try_join_next().is_some() {}
@@ -113,7 +114,7 @@ async fn serve(listener: TcpListener, shared: Arc<Shared>, mut closed: watch::Re
                 Ok((stream, _)) => drop(connections.spawn(serve_connection(stream, Arc::clone(&shared), closed.clone()))),
                 Err(_) => sleep(Duration::from_millis(10)).await,
             },
-            _ = closed.wait_for(|closed| *closed) => break,
+            () = ended(&mut closing) => break,
         }
     }
     drop(listener);
@@ -122,15 +123,21 @@ async fn serve(listener: TcpListener, shared: Arc<Shared>, mut closed: watch::Re
 
 async fn serve_connection(stream: TcpStream, shared: Arc<Shared>, mut closed: watch::Receiver<bool>) {
     let service = service_fn(move |request| pass(request, Arc::clone(&shared)));
-    let connection =
-        hyper::server::conn::http1::Builder::new().timer(TokioTimer::new()).serve_connection(TokioIo::new(stream), service);
+    let connection = hyper::server::conn::http1::Builder::new()
+        .timer(TokioTimer::new())
+        .serve_connection(TokioIo::new(stream), service);
     let mut connection = std::pin::pin!(connection);
     // A connection that breaks is the relay's affair, or the store's.
     tokio::select! {
         _ = connection.as_mut() => return,
-        _ = closed.wait_for(|closed| *closed) => connection.as_mut().graceful_shutdown(),
+        () = ended(&mut closed) => connection.as_mut().graceful_shutdown(),
     }
     let _ = connection.await;
+}
+
+/// Whoever dropped the sender closed it as well.
+async fn ended(closed: &mut watch::Receiver<bool>) {
+    let _ = closed.wait_for(|closed| *closed).await;
 }
 
 async fn pass(request: Request<Incoming>, shared: Arc<Shared>) -> Result<Response<Full<Bytes>>, NoAnswer> {
@@ -163,7 +170,6 @@ impl Shared {
             runs,
             relay_life: self.relay_lives.current(),
             store_life: self.store_lives.current(),
-            begun: Instant::now(),
             answer: Answer::None,
         };
         Some(self.witness.begin(stream, sighting))

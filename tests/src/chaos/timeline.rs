@@ -8,7 +8,7 @@ use super::plan::FaultKind;
 
 /// How a life ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
+pub(super) enum End {
     /// By SIGKILL.
     Killed,
     /// In good order.
@@ -17,7 +17,7 @@ pub enum End {
 
 /// The lives of one process, one after the other.
 #[derive(Debug)]
-pub struct Lives {
+pub(super) struct Lives {
     // Ends of those that are over; there is one more that goes on.
     ends: Mutex<Vec<(Instant, End)>>,
 }
@@ -46,13 +46,13 @@ impl Lives {
 
 /// A fault that is over.
 #[derive(Debug, Clone)]
-pub struct Incident {
+pub(super) struct Incident {
     /// What it was.
-    pub kind: FaultKind,
+    pub(super) kind: FaultKind,
     /// What it hit; `None` for everything.
-    pub target: Option<String>,
+    pub(super) target: Option<String>,
     /// When it began.
-    pub began: Instant,
+    pub(super) began: Instant,
     /// When it ended.
-    pub ended: Instant,
+    pub(super) ended: Instant,
 }

@@ -25,13 +25,13 @@ const MAX_DECODED: u64 = 64 << 20;
 
 /// Numbers in a row of one attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Run {
+pub(super) struct Run {
     /// The attempt.
-    pub attempt: u32,
+    pub(super) attempt: u32,
     /// The first number.
-    pub first: u32,
+    pub(super) first: u32,
     /// How many there are.
-    pub count: u32,
+    pub(super) count: u32,
 }
 
 impl Run {
@@ -43,16 +43,16 @@ impl Run {
 
 /// One item of a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Item {
+pub(super) struct Item {
     /// The attempt.
-    pub attempt: u32,
+    pub(super) attempt: u32,
     /// The number.
-    pub number: u32,
+    pub(super) number: u32,
 }
 
 /// What became of a request at a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Answer {
+pub(super) enum Answer {
     /// There is none, or none yet: the store may have it.
     None,
     /// It has it.
@@ -63,17 +63,15 @@ pub enum Answer {
 
 /// A request that went to a store.
 #[derive(Debug, Clone)]
-pub struct Sighting {
+pub(super) struct Sighting {
     /// Its items.
-    pub runs: Vec<Run>,
+    pub(super) runs: Vec<Run>,
     /// Which life of the relay sent it.
-    pub relay_life: usize,
+    pub(super) relay_life: usize,
     /// Which life of the store was asked.
-    pub store_life: usize,
-    /// When the whole body was there.
-    pub begun: Instant,
+    pub(super) store_life: usize,
     /// What the store said.
-    pub answer: Answer,
+    pub(super) answer: Answer,
 }
 
 /// The source of a signal: whose items are numbered.
@@ -81,7 +79,7 @@ pub(super) type Stream = (String, Signal);
 
 /// Remembers every request of every stream, in order.
 #[derive(Debug, Default)]
-pub struct Witness {
+pub(super) struct Witness {
     sightings: Mutex<BTreeMap<Stream, Vec<Sighting>>>,
 }
 
@@ -187,7 +185,8 @@ mod tests {
 
     #[test]
     fn items_of_compressed_logs_are_read() {
-        let line = |n| format!("{{\"_msg\":\"m\",\"chaos_source\":\"a\",\"chaos_attempt\":\"0\",\"chaos_number\":\"{n}\"}}\n");
+        let line =
+            |n| format!("{{\"_msg\":\"m\",\"chaos_source\":\"a\",\"chaos_attempt\":\"0\",\"chaos_number\":\"{n}\"}}\n");
         let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
         encoder.write_all((line(1) + &line(2) + &line(4)).as_bytes()).unwrap();
         let (stream, runs) = read(Signal::Logs, true, &encoder.finish().unwrap()).unwrap();

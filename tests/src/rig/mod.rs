@@ -40,6 +40,7 @@ use crate::stores::{BuiltInStore, Store, StoreError};
 use crate::wait::TimedOut;
 
 pub use cluster::Cluster;
+pub(crate) use program::Parts;
 pub use program::RelayProgram;
 pub use relay::{InProcessRelay, RigRelay};
 pub use runner::RigRunner;
@@ -393,6 +394,8 @@ impl RigBuilder {
                 logs: log_address,
                 traces: trace_address,
                 settings,
+                variables: &[],
+                log_levels: program::LOG_LEVELS,
             };
             RigRelay::Program(RelayProgram::start(address, parts).await?)
         } else {

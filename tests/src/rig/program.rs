@@ -1,11 +1,11 @@
 //! The real relay program, as a child process: for what a crash does, and for what the program holds of its machine.
 
-use std::cell::Cell;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use telemetry_certs::{Credentials, Roots};
 use telemetry_proto::RunnerId;
 use telemetry_relay::issuer::SigningKey;
@@ -18,7 +18,8 @@ use crate::program::Program;
 use crate::raw::RawClient;
 
 /// All that the relay's own code can say, and most of what others say.
-const LOG_LEVELS: &str = "debug,telemetry_relay=trace,telemetry_h3=trace,telemetry_certs=trace,telemetry_proto=trace";
+pub(super) const LOG_LEVELS: &str =
+    "debug,telemetry_relay=trace,telemetry_h3=trace,telemetry_certs=trace,telemetry_proto=trace";
 
 /// How long the first probe of a relay that starts is waited for.
 const FIRST_PROBE: Duration = Duration::from_millis(50);
@@ -31,23 +32,27 @@ pub struct RelayProgram {
     roots: Roots,
     probe: Credentials,
     // Last: the folder outlives the process.
-    _folder: TempDir,
+    folder: TempDir,
 }
 
 /// Where the program finds what it needs.
-pub(super) struct Parts<'a> {
-    pub(super) cluster: &'a Cluster,
-    pub(super) signing: &'a SigningKey,
-    pub(super) metrics: SocketAddr,
-    pub(super) logs: SocketAddr,
+pub(crate) struct Parts<'a> {
+    pub(crate) cluster: &'a Cluster,
+    pub(crate) signing: &'a SigningKey,
+    pub(crate) metrics: SocketAddr,
+    pub(crate) logs: SocketAddr,
     /// Absent where traces are not taken.
-    pub(super) traces: Option<SocketAddr>,
+    pub(crate) traces: Option<SocketAddr>,
     /// More of the configuration file.
-    pub(super) settings: &'a str,
+    pub(crate) settings: &'a str,
+    /// Settings by variable, which is how sections that are there already get more.
+    pub(crate) variables: &'a [(&'static str, String)],
+    /// What is logged, as `RUST_LOG` says it.
+    pub(crate) log_levels: &'static str,
 }
 
 impl RelayProgram {
-    pub(super) async fn start(address: SocketAddr, parts: Parts<'_>) -> Result<Self, RigError> {
+    pub(crate) async fn start(address: SocketAddr, parts: Parts<'_>) -> Result<Self, RigError> {
         let program = Program::Relay.find().map_err(|error| RigError::Setup(error.to_string()))?;
         let folder = tempfile::Builder::new().prefix("telemetry-relay-").tempdir()?;
         let config = write_files(folder.path(), address, &parts)?;
@@ -55,15 +60,19 @@ impl RelayProgram {
         let arguments = vec!["serve".into(), "--config".into(), config.into()];
         // The C library gives threads arenas of their own and keeps what each once held. With two of them, what is resident
         // is what the relay holds; its systemd unit sets the same.
-        let process = Process::new(program, arguments, log).env("RUST_LOG", LOG_LEVELS).env("MALLOC_ARENA_MAX", "2");
+        let mut process =
+            Process::new(program, arguments, log).env("RUST_LOG", parts.log_levels).env("MALLOC_ARENA_MAX", "2");
+        for (name, value) in parts.variables {
+            process = process.env(name, value.as_str());
+        }
         let probe = RunnerId::new("probe").map_err(|error| RigError::Setup(error.to_string()))?;
         let probe = parts.cluster.issue_runner(&probe)?;
-        let relay = Self { process, address, roots: parts.cluster.roots().clone(), probe, _folder: folder };
+        let relay = Self { process, address, roots: parts.cluster.roots().clone(), probe, folder };
         relay.restart().await?;
         Ok(relay)
     }
 
-    pub(super) const fn address(&self) -> SocketAddr {
+    pub(crate) const fn address(&self) -> SocketAddr {
         self.address
     }
 
@@ -89,19 +98,33 @@ impl RelayProgram {
     /// It takes none in time.
     pub async fn restart(&self) -> Result<(), ProcessError> {
         // A probe that comes too early repeats itself only a second later: the next one is sooner.
-        let patience = Cell::new(FIRST_PROBE);
+        let patience = Mutex::new(FIRST_PROBE);
         let ready = async || {
             let probe = RawClient::connect(self.address, &self.roots, Some(&self.probe));
-            match timeout(patience.get(), probe).await {
+            let wait = *patience.lock();
+            match timeout(wait, probe).await {
                 Ok(Ok(_)) => Ok(()),
                 Ok(Err(error)) => Err(error.to_string()),
                 Err(_) => {
-                    patience.set(2 * patience.get());
+                    *patience.lock() = 2 * wait;
                     Err("no answer yet".to_owned())
                 }
             }
         };
         self.process.start(ready).await
+    }
+
+    /// The folder of its files: `signing.key` and others.
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Lets it read its files again: SIGHUP.
+    ///
+    /// # Errors
+    /// The signal can't be sent.
+    pub async fn reload(&self) -> std::io::Result<()> {
+        self.process.signal("HUP").await
     }
 
     /// Everything that it has logged since its first start, at every level.
