@@ -11,7 +11,7 @@ use http::StatusCode;
 use parking_lot::Mutex;
 use serde::Deserialize;
 use telemetry_proto::Signal;
-use tokio::sync::RwLock;
+use tokio::sync::{Notify, RwLock};
 use tokio::time::sleep;
 
 use super::ChaosError;
@@ -57,6 +57,8 @@ pub(super) struct Agent {
     drops_oldest: bool,
     /// One fault at a time.
     turn: tokio::sync::Mutex<()>,
+    /// A request is about to be made.
+    pub(super) posting: Notify,
     /// Held by a feeder while it hands over.
     gate: RwLock<()>,
     counts: Mutex<Counts>,
@@ -106,6 +108,7 @@ impl Agent {
             shape: plan.shape,
             drops_oldest: plan.drops_oldest,
             turn: tokio::sync::Mutex::new(()),
+            posting: Notify::new(),
             gate: RwLock::new(()),
             counts: Mutex::default(),
             surprises: Mutex::default(),
@@ -225,6 +228,7 @@ impl Agent {
                 let body = lines::body(signal, self.name, run, start, self.shape);
                 let answer = {
                     let _gate = self.gate.read().await;
+                    self.posting.notify_waiters();
                     self.http.post(path(signal), Some(signal.content_type()), body).await
                 };
                 match answer {

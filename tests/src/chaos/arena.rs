@@ -36,7 +36,7 @@ const LARGE_MEMORY: usize = 64 << 20;
 /// Four batches, which is the least.
 const SMALL_MEMORY: usize = 64 << 10;
 
-const USUAL: Shape = Shape { items: 5, pause: Duration::from_millis(100), ballast: 16 };
+const USUAL: Shape = Shape { items: 5, pause: Duration::from_millis(50), ballast: 16 };
 const FAT: Shape = Shape { items: 10, pause: Duration::from_millis(100), ballast: 2_000 };
 const PLUMP: Shape = Shape { items: 5, pause: Duration::from_millis(100), ballast: 1_000 };
 
@@ -176,13 +176,19 @@ impl Drop for Arena {
 
 impl Relay {
     /// Ends it, keeps it away, and starts it again.
-    pub(super) async fn end_and_start(&self, end: End, away: Duration) -> Result<(), ChaosError> {
+    pub(super) async fn end_and_start(
+        &self,
+        end: End,
+        away: Duration,
+        when_dead: impl FnOnce(),
+    ) -> Result<(), ChaosError> {
         let _turn = self.turn.lock().await;
         match end {
             End::Killed => self.program.kill().await?,
             End::Stopped => self.program.stop().await?,
         }
         let died = Instant::now();
+        when_dead();
         sleep(away).await;
         self.lives.next(died, end);
         Ok(self.program.restart().await?)
@@ -197,8 +203,8 @@ impl Seat {
         witness: &Arc<Witness>,
     ) -> Result<Self, ChaosError> {
         let store = match (stores, signal) {
-            (StoreKind::Real, Signal::Metrics) => Store::real(Program::VictoriaMetrics).await?,
-            (StoreKind::Real, _) => Store::real(Program::VictoriaLogs).await?,
+            (StoreKind::Real, Signal::Metrics) => Store::real_that_saves_often(Program::VictoriaMetrics).await?,
+            (StoreKind::Real, _) => Store::real_that_saves_often(Program::VictoriaLogs).await?,
             _ => Store::built_in().await?,
         };
         let lives = Arc::new(Lives::new());

@@ -57,6 +57,8 @@ pub struct Account {
     pub stored: u64,
     /// Dropped by the client, which says so, by reason.
     pub dropped: BTreeMap<String, u64>,
+    /// Counted as dropped, and delivered all the same.
+    pub dropped_yet_delivered: u64,
     /// Written, not stored, and not counted as dropped.
     pub lost: u64,
     /// Lost by the kill of an agent within the documented window of its spool.
@@ -90,6 +92,7 @@ impl Account {
             (&mut self.unacknowledged, other.unacknowledged),
             (&mut self.delivered, other.delivered),
             (&mut self.stored, other.stored),
+            (&mut self.dropped_yet_delivered, other.dropped_yet_delivered),
             (&mut self.lost, other.lost),
             (&mut self.lost_in_window, other.lost_in_window),
             (&mut self.lost_by_store_kill, other.lost_by_store_kill),
@@ -140,8 +143,9 @@ pub(super) fn audit(evidence: &Evidence<'_>) -> Account {
             }
         }
     }
-    // What was dropped and is stored all the same, since only the answer was missing, is no matter. The rest must be counted.
-    account.lost += u64::saturating_sub(never_stored, account.dropped.values().sum());
+    let dropped = account.dropped.values().sum();
+    account.lost += u64::saturating_sub(never_stored, dropped);
+    account.dropped_yet_delivered = u64::saturating_sub(dropped, never_stored);
     for (item, copies) in evidence.stored.iter().filter(|(_, copies)| **copies > 1) {
         let seen = seen.get(item).map_or(&[][..], Vec::as_slice);
         let mut extra = u64::from(copies - 1);

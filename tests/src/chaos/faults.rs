@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use telemetry_proto::Signal;
-use tokio::time::{Instant as TokioInstant, sleep, sleep_until};
+use tokio::time::{Instant as TokioInstant, sleep, sleep_until, timeout};
 
 use super::ChaosError;
 use super::agent::Agent;
@@ -12,6 +12,8 @@ use super::network::Weather;
 use super::plan::{FaultKind, Planned};
 use super::timeline::{End, Incident};
 
+/// How long the worst moment is waited for.
+const LIE_IN_WAIT: Duration = Duration::from_millis(500);
 /// How often a disk that is kept full is filled again.
 const FILL_EVERY: Duration = Duration::from_millis(50);
 
@@ -20,10 +22,21 @@ pub(super) async fn commit(arena: &Arena, planned: Planned) -> Result<Incident, 
     let began = Instant::now();
     let lasts = Duration::from_millis(planned.lasts_ms);
     let target = match planned.kind {
-        FaultKind::RelayKill => everything(arena.relay.end_and_start(End::Killed, lasts).await)?,
-        FaultKind::RelayStop => everything(arena.relay.end_and_start(End::Stopped, lasts).await)?,
+        FaultKind::RelayKill => {
+            if is_ambush(planned) {
+                // Between a store's answer and its own.
+                arena.witness.hold_answers(true);
+                soon(arena.witness.answer.notified()).await;
+            }
+            let killed = arena.relay.end_and_start(End::Killed, lasts, || arena.witness.hold_answers(false)).await;
+            everything(killed)?
+        }
+        FaultKind::RelayStop => everything(arena.relay.end_and_start(End::Stopped, lasts, || {}).await)?,
         FaultKind::AgentKill => {
             let agent = agent(arena, planned.choice);
+            if is_ambush(planned) {
+                soon(agent.posting.notified()).await;
+            }
             agent.crash(lasts).await?;
             Some(agent.name.to_owned())
         }
@@ -35,6 +48,10 @@ pub(super) async fn commit(arena: &Arena, planned: Planned) -> Result<Incident, 
         FaultKind::WriterRestart => {
             arena.writers[0].restart().await?;
             Some(arena.writers[0].name.to_owned())
+        }
+        FaultKind::StoreKill if is_ambush(planned) => {
+            soon(arena.witness.request.notified()).await;
+            store(arena, End::Killed, planned.choice, lasts).await?
         }
         FaultKind::StoreKill => store(arena, End::Killed, planned.choice, lasts).await?,
         FaultKind::StoreStop => store(arena, End::Stopped, planned.choice, lasts).await?,
@@ -60,6 +77,16 @@ pub(super) async fn commit(arena: &Arena, planned: Planned) -> Result<Incident, 
         FaultKind::KeyLoss => change_keys(arena, false, planned.choice).await?,
     };
     Ok(Incident { kind: planned.kind, target, began, ended: Instant::now() })
+}
+
+/// Every other kill waits for the worst moment.
+const fn is_ambush(planned: Planned) -> bool {
+    planned.choice & 0x100 != 0
+}
+
+/// Waits for a moment, but not for long.
+async fn soon(moment: impl Future<Output = ()>) {
+    let _ = timeout(LIE_IN_WAIT, moment).await;
 }
 
 fn everything(done: Result<(), ChaosError>) -> Result<Option<String>, ChaosError> {

@@ -56,9 +56,9 @@ pub use self::report::{FaultReport, Report, SourceReport, summary};
 pub use self::show::Show;
 pub use self::usage::{ProcessUsage, UsageSample as ProcessSample};
 
-/// `-inmemoryDataFlushInterval` of both stores is 5 s by default, after a second or two in which rows are gathered; the rest is for a
-/// disk that is busy.
-const STORE_WINDOW: Duration = Duration::from_secs(10);
+/// `-inmemoryDataFlushInterval` of both stores is 1 s here, after a second or two in which rows are gathered; the rest is for a disk that
+/// is busy.
+const STORE_WINDOW: Duration = Duration::from_secs(6);
 /// `spool.sync_every_ms` of the agents.
 const SPOOL_WINDOW: Duration = Duration::from_secs(1);
 /// The signals that must not be lost.

@@ -25,6 +25,8 @@ use super::timeline::Lives;
 use super::witness::{self, Answer, Sighting, Witness};
 use crate::net::free_address;
 
+/// How long an answer is held back where the relay is to be killed before it has it.
+const HOLD: Duration = Duration::from_millis(250);
 /// How long requests under way may take when the store is gone.
 const CLOSE_WITHIN: Duration = Duration::from_secs(2);
 
@@ -158,6 +160,9 @@ impl Shared {
                 Err(_) => Answer::None,
             };
             self.witness.end(&place, noted);
+            if self.witness.holds_answers() {
+                sleep(HOLD).await;
+            }
         }
         answer
     }

@@ -5,11 +5,13 @@
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use parking_lot::Mutex;
 use serde::Deserialize;
 use telemetry_proto::{Signal, exposition};
+use tokio::sync::Notify;
 
 /// The metric of every item.
 pub(super) const METRIC: &str = "chaos_item";
@@ -81,6 +83,11 @@ pub(super) type Stream = (String, Signal);
 #[derive(Debug, Default)]
 pub(super) struct Witness {
     sightings: Mutex<BTreeMap<Stream, Vec<Sighting>>>,
+    /// A whole request is on its way to a store.
+    pub(super) request: Notify,
+    /// A store has answered.
+    pub(super) answer: Notify,
+    holds_answers: AtomicBool,
 }
 
 /// Where a sighting is kept, to note its answer.
@@ -89,6 +96,7 @@ pub(super) type Place = (Stream, usize);
 impl Witness {
     /// A whole request is about to go to the store.
     pub(super) fn begin(&self, stream: Stream, sighting: Sighting) -> Place {
+        self.request.notify_waiters();
         let mut sightings = self.sightings.lock();
         let of_stream = sightings.entry(stream.clone()).or_default();
         of_stream.push(sighting);
@@ -100,6 +108,16 @@ impl Witness {
         if let Some(sighting) = self.sightings.lock().get_mut(stream).and_then(|all| all.get_mut(*index)) {
             sighting.answer = answer;
         }
+        self.answer.notify_waiters();
+    }
+
+    /// Keeps answers of the stores from the relay for a moment, so that it can be killed before it has one; or no longer.
+    pub(super) fn hold_answers(&self, hold: bool) {
+        self.holds_answers.store(hold, Ordering::SeqCst);
+    }
+
+    pub(super) fn holds_answers(&self) -> bool {
+        self.holds_answers.load(Ordering::SeqCst)
     }
 
     /// The requests of a stream, in the order in which they came.

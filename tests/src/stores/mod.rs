@@ -81,6 +81,15 @@ impl Store {
         Ok(Self::Real(Box::new(RealStore::start(program).await?)))
     }
 
+    /// Starts the real store, which writes to disk every second what it took, as often as it can; by default every 5 s.
+    ///
+    /// # Errors
+    /// As for [`real`](Self::real).
+    pub async fn real_that_saves_often(program: Program) -> Result<Self, StoreError> {
+        let often = ["-inmemoryDataFlushInterval=1s".to_owned()];
+        Ok(Self::Real(Box::new(RealStore::start_with(program, &often).await?)))
+    }
+
     /// Starts VictoriaLogs as a cluster.
     ///
     /// # Errors
