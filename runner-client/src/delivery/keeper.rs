@@ -90,7 +90,7 @@ impl Keeper {
         clock: Arc<dyn Clock>,
         run: u64,
     ) -> Self {
-        let mut keeper = Self { spool, outboxes, clock, run, is_failing: false };
+        let keeper = Self { spool, outboxes, clock, run, is_failing: false };
         for outbox in &keeper.outboxes {
             let Some(signal) = outbox.spool_signal() else { continue };
             let lost: u64 =
@@ -259,10 +259,10 @@ impl Keeper {
         (if is_ours { number } else { 0 }, query.map(Into::into))
     }
 
-    fn count_dropped(&mut self, dropped: crate::spool::Dropped) {
+    fn count_dropped(&self, dropped: crate::spool::Dropped) {
         let lane = self.outboxes.iter().find(|outbox| outbox.spool_signal() == Some(dropped.signal));
         if let Some(outbox) = lane {
-            outbox.spool_dropped(dropped.cause, dropped.amount.items);
+            outbox.spool_dropped(dropped.cause, dropped.amount.items, |position| !self.spool.holds(position));
         }
     }
 

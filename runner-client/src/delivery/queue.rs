@@ -13,6 +13,7 @@ use tokio::time::Instant;
 use ulid::Ulid;
 
 use super::batch::Batch;
+use crate::spool::Position;
 
 /// Failures in a row that make a batch suspicious.
 const SUSPICIOUS: u32 = 3;
@@ -68,6 +69,28 @@ impl Queue {
             return None;
         }
         self.remove(oldest)
+    }
+
+    /// Takes out the batches whose records the spool has given up. The one that is being sent stays, from now on in memory only;
+    /// returns its items.
+    pub(super) fn give_up(&mut self, is_gone: impl Fn(&Position) -> bool) -> u64 {
+        let mut kept = 0;
+        let claimed = self.claim.as_ref().map(|claim| claim.id);
+        let total = &mut self.cost;
+        self.entries.retain_mut(|entry| {
+            let batch = &mut entry.batch;
+            if !batch.position.as_ref().is_some_and(&is_gone) {
+                return true;
+            }
+            if claimed == Some(batch.id) {
+                batch.position = None;
+                kept += batch.items;
+                return true;
+            }
+            *total -= cost(batch);
+            false
+        });
+        kept
     }
 
     /// When the oldest batch that can expire was born.

@@ -204,6 +204,12 @@ impl Spool {
         was_waiting
     }
 
+    /// Whether the record's place is still there: not once its segment was given up, or was deleted since nothing in it waits.
+    #[must_use]
+    pub fn holds(&self, position: &Position) -> bool {
+        self.lanes.get(position.signal()).holds(position)
+    }
+
     /// Waits until all records and acknowledgements are on the disk.
     ///
     /// # Errors

@@ -180,7 +180,6 @@ fn what_the_spool_gives_up_is_counted_by_its_cause_and_once() {
     }
     let tally = desk.metrics.tally();
     assert!(tally.dropped(DropReason::SpoolFull) > 200 && adds_up(&tally), "{tally:?}");
-    // The window holds batches that the spool has given up: their delivery is no second entry in the account.
     desk.drain();
     let tally = desk.metrics.tally();
     assert!(tally.waiting == 0 && adds_up(&tally), "{tally:?}");
@@ -193,6 +192,32 @@ fn what_the_spool_gives_up_is_counted_by_its_cause_and_once() {
     desk.turn();
     let tally = desk.metrics.tally();
     assert_eq!((tally.recovered, tally.dropped(DropReason::TooOld), tally.waiting), (2, 2, 0));
+}
+
+#[test]
+fn what_is_counted_as_dropped_is_not_delivered_and_the_other_way_round() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut desk = Desk::new(SpoolConfig { max_bytes: 512 * 1024, ..config(&folder) });
+    let batch = |number: u64| Bytes::from(format!("{number:04}{}", "x".repeat(4_000)));
+    let push = |desk: &Desk, number| drop(desk.metrics.push_batch(batch(number), 1, None, false).unwrap());
+    let mut sent = Vec::new();
+    push(&desk, 0);
+    push(&desk, 1);
+    desk.turn();
+    // One is delivered, and another is under way, when the spool gives them up with the oldest segment.
+    sent.extend(desk.send(None));
+    sent.extend(desk.metrics.claim());
+    for number in 2..400 {
+        push(&desk, number);
+        desk.turn();
+    }
+    desk.metrics.settle(None);
+    sent.extend(desk.drain());
+    let tally = desk.metrics.tally();
+    assert!(tally.dropped(DropReason::SpoolFull) > 200 && adds_up(&tally), "{tally:?}");
+    assert_eq!((tally.delivered, tally.waiting), (sent.len() as u64, 0));
+    assert!(sent.is_sorted_by_key(|batch| batch.number), "the oldest go, and order is kept");
+    assert_eq!(texts(&sent[..2]).concat()[..4], *"0000");
 }
 
 #[test]
@@ -323,6 +348,7 @@ proptest! {
             max_bytes: 512 * 1024, max_age: Duration::from_secs(3_600), ..config(&folder)
         });
         let mut ids = HashMap::new();
+        let mut delivered = 0;
         // A batch that stepped aside does not come at once.
         let may_step_aside = steps.iter().any(|step| matches!(step, Step::Fail));
         for step in steps {
@@ -332,7 +358,7 @@ proptest! {
                 }
                 Step::Raw(len) => drop(desk.metrics.push_batch(vec![b'x'; len.into()].into(), 7, None, len % 2 == 0)),
                 Step::Turn => desk.turn(),
-                Step::Deliver => drop(desk.send(None)),
+                Step::Deliver => delivered += desk.send(None).map_or(0, |batch| batch.items),
                 Step::Reject => drop(desk.send(Some(DropReason::Rejected))),
                 Step::Fail => {
                     if let Some(batch) = desk.metrics.claim() {
@@ -344,6 +370,7 @@ proptest! {
                 Step::Flip(at) => flip(&desk.config, at),
                 Step::Age(seconds) => desk.clock.advance(Duration::from_secs(seconds.into())),
                 Step::Crash => {
+                    delivered = 0;
                     let waiting = desk.metrics.tally().waiting;
                     desk = desk.crash();
                     let recovered = desk.metrics.tally().recovered;
@@ -354,8 +381,9 @@ proptest! {
             prop_assert!(adds_up(&tally), "{tally:?}");
             prop_assert!(desk.metrics.queued_bytes() < 300_000);
         }
-        desk.drain();
+        delivered += desk.drain().iter().map(|batch| batch.items).sum::<u64>();
         let tally = desk.metrics.tally();
+        prop_assert_eq!(tally.delivered, delivered, "what was dropped is not delivered, and the other way round");
         prop_assert!(adds_up(&tally) && (tally.waiting == 0 || may_step_aside), "{tally:?}");
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! With a spool a batch is staged (in memory), stored by the keeper's thread, read back into the window of delivery (the
 //! queue), settled, and acknowledged to the spool. Only the spool knows what waits in it: a settled batch counts as
-//! delivered when the spool says that it still waited, so that nothing is counted twice, whatever the spool gave up
-//! meanwhile.
+//! delivered when the spool says that it still waited, so that nothing is counted twice. What the spool gives up leaves
+//! the window too, but for the batch that is being sent and for what was delivered already: those are no drops.
 
 use std::collections::VecDeque;
 
@@ -23,6 +23,8 @@ pub(super) struct Desk {
     /// The oldest staged batch is being written: it stays.
     pub(super) is_storing: bool,
     settled: VecDeque<Settled>,
+    /// Items that the spool gave up, or is about to tell of, and that are no drops.
+    pub(super) excused: u64,
     /// There may be records that were not read yet.
     pub(super) has_unread: bool,
     /// The number of the record that was read last; 0 for those of an earlier run.
@@ -56,6 +58,7 @@ impl Desk {
             budget,
             is_storing: false,
             settled: VecDeque::new(),
+            excused: 0,
             has_unread: true,
             last_read: 0,
             is_failing: false,
@@ -102,6 +105,17 @@ impl Desk {
     /// Remembers that a batch is done with, for the keeper.
     pub(super) fn settle(&mut self, position: Position, batch: &Batch, dropped: Option<DropReason>) {
         self.settled.push_back(Settled { position, number: batch.number, items: batch.items, dropped });
+    }
+
+    /// Takes out the delivered batches whose records the spool has given up; returns their items.
+    pub(super) fn give_up(&mut self, is_gone: impl Fn(&Position) -> bool) -> u64 {
+        let mut delivered = 0;
+        self.settled.retain(|settled| {
+            let is_late = settled.dropped.is_none() && is_gone(&settled.position);
+            delivered += if is_late { settled.items } else { 0 };
+            !is_late
+        });
+        delivered
     }
 
     pub(super) fn first_settled(&self) -> Option<Settled> {

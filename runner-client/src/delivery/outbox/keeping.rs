@@ -9,7 +9,7 @@ use super::{Outbox, State};
 use crate::delivery::NotTaken;
 use crate::delivery::accounting::DropReason;
 use crate::delivery::batch::Batch;
-use crate::spool::{DropCause, Record, SpoolSignal};
+use crate::spool::{DropCause, Position, Record, SpoolSignal};
 
 /// Batches that the window holds at least, whatever their size: one, and one to probe with.
 const MIN_WINDOW: usize = 2;
@@ -138,16 +138,29 @@ impl Outbox {
         self.settled.send_replace(());
     }
 
-    /// The spool gave up items.
-    pub(in crate::delivery) fn spool_dropped(&self, cause: DropCause, items: u64) {
+    /// The spool gave up items, and `is_gone` tells which of its records. What was delivered meanwhile is counted as that, and
+    /// what is under way will be when it is settled.
+    pub(in crate::delivery) fn spool_dropped(&self, cause: DropCause, items: u64, is_gone: impl Fn(&Position) -> bool) {
         let mut state = self.state.lock();
+        let State { queue, desk: Some(desk), tally, lacks_credential, .. } = &mut *state else { return };
+        let items = if cause == DropCause::Damaged {
+            items
+        } else {
+            let delivered = desk.give_up(&is_gone);
+            tally.delivered(delivered);
+            // Causes are told one by one, and records of all may be gone already.
+            desk.excused += delivered + queue.give_up(&is_gone);
+            let excused = desk.excused.min(items);
+            desk.excused -= excused;
+            items - excused
+        };
         let reason = match cause {
             DropCause::Damaged => DropReason::Damaged,
-            _ if state.lacks_credential => DropReason::NoCredential,
+            _ if *lacks_credential => DropReason::NoCredential,
             DropCause::SpoolFull => DropReason::SpoolFull,
             DropCause::TooOld => DropReason::TooOld,
         };
-        state.tally.gave_up(items, reason);
+        tally.gave_up(items, reason);
         let told = state.losses.count(items, Instant::now());
         drop(state);
         self.settled.send_replace(());

@@ -131,6 +131,11 @@ impl Lane {
         self.settle(position.segment, AckEntry { first: ordinal, records: 1, items: position.items })
     }
 
+    /// Whether the record's segment is still there.
+    pub(super) fn holds(&self, position: &Position) -> bool {
+        self.segment(position.segment).is_some()
+    }
+
     /// Gives up the oldest segment. Says whether there was one.
     pub(super) fn drop_oldest(&mut self, cause: DropCause) -> bool {
         let Some((name, waiting)) = self.segments().next().map(|oldest| (oldest.name, oldest.waiting())) else {
