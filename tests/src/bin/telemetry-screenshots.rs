@@ -3,8 +3,8 @@
 #![expect(clippy::print_stdout, reason = "a program")]
 
 use std::error::Error;
-use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::Parser;
 use telemetry_proto::{Signal, header};
@@ -39,24 +39,38 @@ async fn main() -> Result<(), Box<dyn Error>> {
     );
     let rig = Rig::builder().stores(StoreKind::Real).runners(RUNNERS).relay_program(&settings).start().await?;
     (0..RUNNERS).for_each(|runner| rig.runner(runner).arm());
-    let began = Instant::now();
-    let mut tick = 0_u32;
-    while began.elapsed() < Duration::from_secs(options.seconds) {
-        write(&rig, tick)?;
-        if tick.is_multiple_of(150) {
-            refusals(&rig, tick).await?;
-        }
-        tick += 1;
-        sleep(Duration::from_millis(200)).await;
+    let pictures = async {
+        sleep(Duration::from_secs(options.seconds)).await;
+        take(&options.folder, &format!("http://{admin}/")).await
+    };
+    tokio::select! {
+        taken = pictures => taken,
+        ended = load(&rig) => ended,
     }
+}
+
+async fn take(folder: &Path, url: &str) -> Result<(), Box<dyn Error>> {
     let mut browser = Browser::start().await?;
-    for (name, view) in [("light", View::DESK), ("dark", View::DARK), ("phone", View::PHONE)] {
+    let desk = View { height: 1_240, ..View::DESK };
+    for (name, view) in [("light", desk), ("dark", View { dark: true, ..desk }), ("phone", View::PHONE)] {
         browser.look(view).await?;
-        browser.open(&format!("http://{admin}/")).await?;
+        browser.open(url).await?;
         sleep(Duration::from_secs(3)).await;
-        let file = options.folder.join(format!("page-{name}.png"));
+        let file = folder.join(format!("page-{name}.png"));
         std::fs::write(&file, browser.screenshot().await?)?;
         println!("{}", file.display());
+    }
+    Ok(())
+}
+
+/// Goes on until the pictures are taken.
+async fn load(rig: &Rig) -> Result<(), Box<dyn Error>> {
+    for tick in 0_u32.. {
+        write(rig, tick)?;
+        if tick % 150 == 0 {
+            refusals(rig, tick).await?;
+        }
+        sleep(Duration::from_millis(200)).await;
     }
     Ok(())
 }
