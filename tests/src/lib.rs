@@ -12,6 +12,7 @@ pub mod browser;
 pub mod chaos;
 pub mod crowd;
 pub mod demo;
+pub mod detour;
 pub mod http;
 pub mod net;
 pub mod peers;
@@ -21,6 +22,7 @@ pub mod raw;
 pub mod rig;
 pub mod stores;
 pub mod suite;
+pub mod tcp;
 pub mod wait;
 
 /// The examples of the README are compiled.

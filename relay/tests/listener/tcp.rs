@@ -317,8 +317,8 @@ async fn headers_that_trickle_in_end_the_connection() {
     let long = h2::frame(h2::HEADERS, h2::END_HEADERS, 1, &long);
     let open = [h2::hello(&[]), h2::frame(h2::HEADERS, 0, 1, h2::POST)].concat();
     // What comes at once, and what comes bit by bit.
-    let cases: [(&[u8], Vec<u8>, Vec<Vec<u8>>); 4] = [
-        (b"http/1.1", HTTP1_POST.into(), vec![b"x".to_vec(); 100]),
+    let cases = [
+        (&b"http/1.1"[..], HTTP1_POST.as_bytes().to_vec(), vec![b"x".to_vec(); 100]),
         (b"h2", h2::PREFACE[..2].into(), h2::PREFACE[2..].chunks(1).map(<[u8]>::to_vec).collect()),
         (b"h2", [&h2::hello(&[]), &long[..12]].concat(), long[12..].chunks(1).map(<[u8]>::to_vec).collect()),
         (b"h2", open, vec![h2::frame(h2::CONTINUATION, 0, 1, &[0, 1, b'x', 1, b'y']); 100]),

@@ -33,23 +33,31 @@ type outcome struct {
 }
 
 // client sends what it is told over one http3.Transport, as the Go runners do: no QUIC settings of its own, and the
-// transport dials again whenever it thinks that it should.
+// transport dials again whenever it thinks that it should. Told so, it uses net/http's own transport instead, with HTTP/2 or
+// HTTP/1.1.
 func client(args []string) error {
 	var side side
 	flags := flag.NewFlagSet("client", flag.ExitOnError)
 	side.register(flags)
+	version := flags.String("http", "3", "`version` of HTTP: 3, or over TCP 2 or 1.1")
 	_ = flags.Parse(args)
 	certificate, roots, err := side.load()
 	if err != nil {
 		return err
 	}
-	transport := &http3.Transport{TLSClientConfig: &tls.Config{
+	tlsConfig := &tls.Config{
 		Certificates: []tls.Certificate{certificate},
 		RootCAs:      roots,
 		MinVersion:   tls.VersionTLS13,
-	}}
-	defer transport.Close()
-	httpClient := &http.Client{Transport: transport}
+	}
+	httpClient := &http.Client{}
+	if *version == "3" {
+		transport := &http3.Transport{TLSClientConfig: tlsConfig}
+		defer transport.Close()
+		httpClient.Transport = transport
+	} else {
+		httpClient.Transport = &http.Transport{TLSClientConfig: tlsConfig, ForceAttemptHTTP2: *version == "2"}
+	}
 
 	var out lines
 	var running sync.WaitGroup

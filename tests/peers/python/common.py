@@ -19,6 +19,7 @@ def arguments(**more: str) -> argparse.Namespace:
     }
     for name, explanation in (flags | more).items():
         parser.add_argument(f"-{name}", required=True, help=explanation)
+    parser.add_argument("-http", default="3", help="version of HTTP: 3, or over TCP 2 or 1.1")
     return parser.parse_args()
 
 

@@ -16,7 +16,11 @@ from common import arguments, write_line
 
 # Keys of curl's C API that pycurl may not name.
 PIPEWAIT = getattr(pycurl, "PIPEWAIT", 237)
-HTTP_VERSION_3ONLY = getattr(pycurl, "CURL_HTTP_VERSION_3ONLY", 31)
+HTTP_VERSIONS = {
+    "3": getattr(pycurl, "CURL_HTTP_VERSION_3ONLY", 31),
+    "2": pycurl.CURL_HTTP_VERSION_2TLS,
+    "1.1": pycurl.CURL_HTTP_VERSION_1_1,
+}
 
 
 class Exchange:
@@ -36,7 +40,7 @@ class Exchange:
         self.curl = curl = pycurl.Curl()
         curl.setopt(pycurl.URL, f"https://{told.address}{order['path']}")
         curl.setopt(pycurl.PATH_AS_IS, True)
-        curl.setopt(pycurl.HTTP_VERSION, HTTP_VERSION_3ONLY)
+        curl.setopt(pycurl.HTTP_VERSION, HTTP_VERSIONS[told.http])
         curl.setopt(PIPEWAIT, 1)
         curl.setopt(pycurl.CAINFO, told.ca)
         curl.setopt(pycurl.SSLCERT, told.cert)

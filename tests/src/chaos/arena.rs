@@ -249,6 +249,7 @@ async fn start_relay(
         metrics: metrics.tap.address(),
         logs: logs.tap.address(),
         traces: None,
+        tcp: false,
         settings: "",
         variables: &variables,
         log_levels: "info",

@@ -19,9 +19,10 @@ use tokio::process::{Child, ChildStdin};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use super::process::{Output, PeerProcess, start};
+use super::process::{Flag, Output, PeerProcess, start};
 use super::{PeerError, Side, Stack};
 use crate::raw::RawResponse;
+use crate::tcp::Http;
 
 /// How long a request may take. quic-go notices a lost connection only by its idle timeout of 30 s.
 const TIMEOUT: Duration = Duration::from_secs(40);
@@ -98,7 +99,35 @@ impl PeerClient {
     /// # Errors
     /// It can't be started.
     pub fn start(stack: Stack, relay: SocketAddr, ca_pem: &str, identity: &Issued) -> Result<Self, PeerError> {
-        let process = start(stack, Side::Client, &relay.to_string(), ca_pem, identity, Vec::new())?;
+        Self::start_with(stack, relay, ca_pem, identity, Vec::new())
+    }
+
+    /// Starts a client that will connect over TCP, with this version of HTTP.
+    ///
+    /// # Errors
+    /// It can't be started.
+    pub fn start_over_tcp(
+        stack: Stack,
+        http: Http,
+        relay: SocketAddr,
+        ca_pem: &str,
+        identity: &Issued,
+    ) -> Result<Self, PeerError> {
+        let version = match http {
+            Http::One => "1.1",
+            Http::Two => "2",
+        };
+        Self::start_with(stack, relay, ca_pem, identity, vec![("-http", Flag::Text(version.to_owned()))])
+    }
+
+    fn start_with(
+        stack: Stack,
+        relay: SocketAddr,
+        ca_pem: &str,
+        identity: &Issued,
+        more: Vec<(&str, Flag)>,
+    ) -> Result<Self, PeerError> {
+        let process = start(stack, Side::Client, &relay.to_string(), ca_pem, identity, more)?;
         let PeerProcess { child, input, output, folder } = process;
         let waiting = Waiting::default();
         let reader = tokio::spawn(read(output, Arc::clone(&waiting)));

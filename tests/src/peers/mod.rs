@@ -1,5 +1,5 @@
 //! Other people's HTTP/3, as child processes: a client and a server on quic-go, the same on aioquic, and a client on curl
-//! with ngtcp2. What they say and understand is written down in `tests/peers`.
+//! with ngtcp2; and over TCP Go's net/http, curl and Python's requests. What they say and understand is written down in `tests/peers`.
 
 mod client;
 mod process;
@@ -21,6 +21,8 @@ pub enum Stack {
     Python,
     /// curl, with ngtcp2 and nghttp3. It is no server.
     Curl,
+    /// Python's requests, which speaks HTTP/1.1 only. It is no server.
+    Requests,
 }
 
 /// There is no answer of a peer.
@@ -65,7 +67,8 @@ impl Stack {
             (Self::Python, Side::Client) => python("client.py"),
             (Self::Python, Side::Server) => python("server.py"),
             (Self::Curl, Side::Client) => python("curl.py"),
-            (Self::Curl, Side::Server) => Err(PeerError::NoServer(self)),
+            (Self::Requests, Side::Client) => python("plain.py"),
+            (Self::Curl | Self::Requests, Side::Server) => Err(PeerError::NoServer(self)),
         }
     }
 }

@@ -37,6 +37,7 @@ use crate::process::ProcessError;
 use crate::program::Program;
 use crate::raw::{HandMade, RawClient, RawError};
 use crate::stores::{BuiltInStore, Store, StoreError};
+use crate::tcp::{Http, TcpBytes, TcpClient, TcpError};
 use crate::wait::TimedOut;
 
 pub use cluster::Cluster;
@@ -105,6 +106,7 @@ pub struct RigBuilder {
     store_timeout: Duration,
     clock: Arc<dyn Clock>,
     program: Option<String>,
+    tcp: bool,
     tenants: Vec<TenantSettings>,
     adjust: Box<dyn Fn(RelayBuilder) -> RelayBuilder + Send + Sync>,
     traces: Option<StoreKind>,
@@ -137,6 +139,7 @@ impl Rig {
             store_timeout: limits::BACKEND_TIMEOUT,
             clock: Arc::new(SystemClock),
             program: None,
+            tcp: false,
             tenants: Vec::new(),
             adjust: Box::new(|relay| relay),
             traces: None,
@@ -261,6 +264,31 @@ impl Rig {
         RawClient::connect(self.relay_address(), self.cluster.roots(), credentials).await
     }
 
+    /// Connects to the relay over TCP as the runner with this index.
+    ///
+    /// # Errors
+    /// The connection does not come up.
+    pub async fn tcp_client(&self, index: usize, http: Http) -> Result<TcpClient, TcpError> {
+        self.tcp_client_with(Some(&self.runner(index).credentials), http).await
+    }
+
+    /// Connects to the relay over TCP with these credentials, or none.
+    ///
+    /// # Errors
+    /// The connection does not come up.
+    pub async fn tcp_client_with(&self, credentials: Option<&Credentials>, http: Http) -> Result<TcpClient, TcpError> {
+        TcpClient::connect(self.relay_address(), self.cluster.roots(), credentials, http).await
+    }
+
+    /// Connects to the relay over TCP as the runner with this index, to write bytes by hand.
+    ///
+    /// # Errors
+    /// The connection does not come up.
+    pub async fn tcp_bytes(&self, index: usize, http: Http) -> Result<TcpBytes, TcpError> {
+        let credentials = Some(&self.runner(index).credentials);
+        TcpBytes::connect(self.relay_address(), self.cluster.roots(), credentials, http).await
+    }
+
     /// Connects to the relay as the runner with this index, to write frames by hand.
     ///
     /// # Errors
@@ -338,6 +366,12 @@ impl RigBuilder {
         self
     }
 
+    /// With a relay that listens on TCP too.
+    pub const fn tcp(mut self) -> Self {
+        self.tcp = true;
+        self
+    }
+
     /// With the program `telemetry-relay` as a child process, and these lines more in its configuration file. Settings of
     /// [`relay`](Self::relay) mean nothing to it.
     pub fn relay_program(mut self, settings: &str) -> Self {
@@ -393,6 +427,7 @@ impl RigBuilder {
                 metrics: metrics.address(),
                 logs: log_address,
                 traces: trace_address,
+                tcp: self.tcp,
                 settings,
                 variables: &[],
                 log_levels: program::LOG_LEVELS,
@@ -422,7 +457,7 @@ impl RigBuilder {
             }
             let adjust = self.adjust;
             let build = move || adjust(builder.clone()).build();
-            let listener = ListenerConfig { reset_key: Some(RESET_KEY), ..ListenerConfig::new(address) };
+            let listener = ListenerConfig { reset_key: Some(RESET_KEY), tcp: self.tcp, ..ListenerConfig::new(address) };
             RigRelay::InProcess(InProcessRelay::start(listener, &cluster, build).await?)
         };
 

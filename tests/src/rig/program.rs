@@ -43,6 +43,8 @@ pub(crate) struct Parts<'a> {
     pub(crate) logs: SocketAddr,
     /// Absent where traces are not taken.
     pub(crate) traces: Option<SocketAddr>,
+    /// Whether it listens on TCP too.
+    pub(crate) tcp: bool,
     /// More of the configuration file.
     pub(crate) settings: &'a str,
     /// Settings by variable, which is how sections that are there already get more.
@@ -158,13 +160,14 @@ fn write_files(folder: &Path, address: SocketAddr, parts: &Parts<'_>) -> Result<
     let path = |name: &str| toml::Value::from(folder.join(name).display().to_string());
     let traces = parts.traces.map(|traces| format!("[stores.traces]\nurl = \"http://{traces}\"\n")).unwrap_or_default();
     let config = format!(
-        "[listener]\naddress = \"{address}\"\nreset_key = {}\n\
+        "[listener]\naddress = \"{address}\"\ntcp = {}\nreset_key = {}\n\
          [tls]\ncertificate = {}\nkey = {}\nclient_ca = {}\n\
          [tokens]\nissuer = \"{ISSUER}\"\n\
          [issuer]\nsigning_key = {}\n\
          [stores.metrics]\nurl = \"http://{}\"\n\
          [stores.logs]\nurl = \"http://{}\"\n\
          {traces}{}\n",
+        parts.tcp,
         path("reset.key"),
         path("coordinator.pem"),
         path("coordinator.key"),

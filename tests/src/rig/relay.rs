@@ -7,7 +7,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use telemetry_certs::ServerTls;
 use telemetry_relay::RelayService;
-use telemetry_relay::listener::{Listener, ListenerConfig, ListenerHandle};
+use telemetry_relay::listener::{Listener, ListenerConfig, ListenerHandle, Transport};
 
 use super::{Cluster, RelayProgram, RigError};
 use crate::wait;
@@ -75,7 +75,7 @@ impl RigRelay {
 
 /// A relay in this process.
 pub struct InProcessRelay {
-    config: ListenerConfig,
+    config: Box<ListenerConfig>,
     tls: Arc<rustls::ServerConfig>,
     build: Box<dyn Fn() -> RelayService + Send + Sync>,
     running: Mutex<Option<(ListenerHandle, RelayService)>>,
@@ -93,7 +93,8 @@ impl InProcessRelay {
             crls: &[],
             alpn: &[b"h3"],
         })?;
-        let relay = Self { config, tls: Arc::new(tls), build: Box::new(build), running: Mutex::new(None) };
+        let relay =
+            Self { config: Box::new(config), tls: Arc::new(tls), build: Box::new(build), running: Mutex::new(None) };
         relay.restart().await?;
         Ok(relay)
     }
@@ -112,6 +113,12 @@ impl InProcessRelay {
         metrics.map_or((0, 0), |metrics| (metrics.running_requests(), metrics.active_connections()))
     }
 
+    /// How many requests came over this transport since it was started last.
+    #[must_use]
+    pub fn requests_over(&self, transport: Transport) -> u64 {
+        self.running.lock().as_ref().map_or(0, |(handle, _)| handle.metrics().requests_over(transport))
+    }
+
     fn kill(&self) {
         drop(self.running.lock().take());
     }
@@ -126,8 +133,10 @@ impl InProcessRelay {
 
     async fn restart(&self) -> Result<(), RigError> {
         self.kill();
-        let bind =
-            async || Listener::bind(self.config.clone(), Arc::clone(&self.tls)).map_err(|error| error.to_string());
+        let bind = async || {
+            Listener::bind(ListenerConfig::clone(&self.config), Arc::clone(&self.tls))
+                .map_err(|error| error.to_string())
+        };
         let listener = wait::until("the relay's listener", BIND_WITHIN, bind).await?;
         let service = (self.build)();
         *self.running.lock() = Some((listener.serve(service.clone()), service));

@@ -34,7 +34,7 @@ pub(crate) fn add(suite: Suite, stack: Stack) -> Suite {
             })
         }
         // aioquic does not know a stateless reset when it sees one.
-        Stack::Python => suite,
+        Stack::Python | Stack::Requests => suite,
     }
 }
 

@@ -27,7 +27,7 @@ fn main() -> ExitCode {
 const fn needs(stack: Stack) -> &'static [Program] {
     match stack {
         Stack::Go => &[Program::PeerGo],
-        Stack::Python | Stack::Curl => &[Program::PeerPython],
+        Stack::Python | Stack::Curl | Stack::Requests => &[Program::PeerPython],
     }
 }
 
@@ -35,6 +35,6 @@ const fn needs(stack: Stack) -> &'static [Program] {
 const fn needs_relay(stack: Stack) -> &'static [Program] {
     match stack {
         Stack::Go => &[Program::PeerGo, Program::Relay],
-        Stack::Python | Stack::Curl => &[Program::PeerPython, Program::Relay],
+        Stack::Python | Stack::Curl | Stack::Requests => &[Program::PeerPython, Program::Relay],
     }
 }

@@ -39,7 +39,7 @@ pub(crate) fn add(suite: Suite, stack: Stack) -> Suite {
     match stack {
         Stack::Go => suite.test(&name("a_refused_token_is_replaced"), needs(stack), move || refused_token(stack)),
         // It looks at no token.
-        Stack::Python | Stack::Curl => suite,
+        Stack::Python | Stack::Curl | Stack::Requests => suite,
     }
 }
 
