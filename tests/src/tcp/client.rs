@@ -1,6 +1,7 @@
 //! Requests that HTTP allows.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use ::bytes::Bytes;
 use http::header::HOST;
@@ -14,12 +15,15 @@ use tokio::task::JoinSet;
 use super::{Http, TcpError, bounded, connect};
 use crate::raw::RawResponse;
 
+/// How long the reason for the end of a connection may take to follow the failure of a request.
+const CLOSE_GRACE: Duration = Duration::from_secs(1);
+
 /// One connection to a relay over TCP.
 pub struct TcpClient {
     requests: Requests,
     address: SocketAddr,
-    /// It ends with the client.
-    _driver: JoinSet<()>,
+    /// It ends with the client, and knows best why a connection ended.
+    driver: JoinSet<hyper::Result<()>>,
 }
 
 enum Requests {
@@ -44,20 +48,16 @@ impl TcpClient {
             let requests = match http {
                 Http::One => {
                     let (requests, connection) = http1::handshake(io).await?;
-                    driver.spawn(async {
-                        let _ = connection.await;
-                    });
+                    driver.spawn(connection);
                     Requests::One(requests)
                 }
                 Http::Two => {
                     let (requests, connection) = http2::handshake(TokioExecutor::new(), io).await?;
-                    driver.spawn(async {
-                        let _ = connection.await;
-                    });
+                    driver.spawn(connection);
                     Requests::Two(requests)
                 }
             };
-            Ok(Self { requests, address, _driver: driver })
+            Ok(Self { requests, address, driver })
         };
         bounded(begin).await
     }
@@ -66,7 +66,18 @@ impl TcpClient {
     ///
     /// # Errors
     /// There is none.
-    pub async fn send(&mut self, mut request: Request<Bytes>) -> Result<RawResponse, TcpError> {
+    pub async fn send(&mut self, request: Request<Bytes>) -> Result<RawResponse, TcpError> {
+        let failed = match self.exchange(request).await {
+            Err(TcpError::Http(error)) => error,
+            outcome => return outcome,
+        };
+        match tokio::time::timeout(CLOSE_GRACE, self.driver.join_next()).await {
+            Ok(Some(Ok(Err(reason)))) => Err(reason.into()),
+            _ => Err(failed.into()),
+        }
+    }
+
+    async fn exchange(&mut self, mut request: Request<Bytes>) -> Result<RawResponse, TcpError> {
         let authority = format!("localhost:{}", self.address.port());
         let path = request.uri().path_and_query().map(ToString::to_string).unwrap_or_default();
         let response = async {

@@ -4,10 +4,13 @@ use std::panic::{set_hook, take_hook};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use telemetry_proto::Signal;
+use bytes::Bytes;
+use http::Request;
+use telemetry_proto::{Signal, header};
 use telemetry_rig::process::Usage;
 use telemetry_rig::rig::{Rig, RigRelay};
 use telemetry_rig::suite::TestResult;
+use telemetry_rig::tcp::Http;
 use telemetry_rig::wait;
 
 /// The runner that attacks.
@@ -50,13 +53,13 @@ pub(crate) async fn withstand(attack: impl AsyncFn(&Rig) -> TestResult) -> TestR
 /// The same for an attack whose first round makes the process grow to the size at which it withstands it: the second must
 /// add nothing.
 pub(crate) async fn withstand_twice(attack: impl AsyncFn(&Rig) -> TestResult) -> TestResult {
-    let rig = Rig::builder().runners(2).relay_program("").start().await?;
+    let rig = Rig::builder().runners(2).tcp().relay_program("").start().await?;
     Box::pin(attack(&rig)).await?;
     tokio::try_join!(Box::pin(against(&rig, &attack)), Box::pin(in_process(&attack))).map(|_| ())
 }
 
 async fn against_program(attack: &impl AsyncFn(&Rig) -> TestResult) -> TestResult {
-    let rig = Rig::builder().runners(2).relay_program("").start().await?;
+    let rig = Rig::builder().runners(2).tcp().relay_program("").start().await?;
     Box::pin(against(&rig, attack)).await
 }
 
@@ -73,7 +76,7 @@ async fn against(rig: &Rig, attack: &impl AsyncFn(&Rig) -> TestResult) -> TestRe
 }
 
 async fn in_process(attack: &impl AsyncFn(&Rig) -> TestResult) -> TestResult {
-    let rig = Rig::builder().runners(2).start().await?;
+    let rig = Rig::builder().runners(2).tcp().start().await?;
     Box::pin(attack(&rig)).await?;
     serves_honest_runners(&rig).await?;
     nothing_runs(&rig).await?;
@@ -81,14 +84,22 @@ async fn in_process(attack: &impl AsyncFn(&Rig) -> TestResult) -> TestResult {
     Ok(())
 }
 
-/// An honest runner that comes now is served at once.
+/// An honest runner that comes now is served at once, over QUIC and over TCP.
 pub(crate) async fn serves_honest_runners(rig: &Rig) -> TestResult {
-    let served = tokio::time::timeout(SERVED_WITHIN, async {
+    let over_quic = tokio::time::timeout(SERVED_WITHIN, async {
         let client = rig.raw_client(HONEST).await?;
         client.write(Signal::Metrics).token(&rig.token(HONEST)).body(LINE).send().await
     });
-    let answer = served.await.map_err(|_| format!("an honest runner was not served within {SERVED_WITHIN:?}"))??;
-    Ok(answer.expect_delivered()?)
+    let over_tcp = tokio::time::timeout(SERVED_WITHIN, async {
+        let request = Request::post(Signal::Metrics.write_path())
+            .header(header::WORKLOAD_TOKEN, rig.token(HONEST))
+            .body(Bytes::from_static(LINE.as_bytes()))
+            .map_err(std::io::Error::other)?;
+        rig.tcp_client(HONEST, Http::Two).await?.send(request).await
+    });
+    let late = |_| format!("an honest runner was not served within {SERVED_WITHIN:?}");
+    over_quic.await.map_err(late)??.expect_delivered()?;
+    Ok(over_tcp.await.map_err(late)??.expect_delivered()?)
 }
 
 async fn holds_what_it_held(rig: &Rig, before: Usage) -> TestResult {

@@ -14,6 +14,7 @@ mod frames;
 mod qpack;
 mod slowness;
 mod streams;
+mod tcp;
 mod tokens;
 
 use std::process::ExitCode;
@@ -37,6 +38,7 @@ fn main() -> ExitCode {
         slowness::add,
         floods::add,
         datagrams::add,
+        tcp::add,
     ];
     parts.iter().fold(Suite::new(), |suite, add| add(suite)).run()
 }

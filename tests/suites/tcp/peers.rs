@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use futures_util::future::join_all;
+use futures_util::future::Either;
+use futures_util::{StreamExt as _, stream};
 use http::StatusCode;
 use telemetry_proto::{Reason, Signal, header, limits};
 use telemetry_relay::listener::Transport;
@@ -50,7 +51,10 @@ async fn writes(stack: Stack, http: Http) -> TestResult {
         let body = format!("{{\"_msg\":\"m{number}\",\"_time\":\"2026-09-21T14:13:20Z\",\"entity\":\"e\"}}\n");
         peer.send(PeerRequest::write(Signal::Logs, &token, body))
     });
-    for answer in join_all(metrics).await.into_iter().chain(join_all(logs).await) {
+    // Over HTTP/1.1 each request that is under way takes a connection, of which a runner has a limited number.
+    let at_once = if http == Http::One { 4 } else { WRITES };
+    let writes = stream::iter(metrics.map(Either::Left).chain(logs.map(Either::Right)));
+    for answer in writes.buffer_unordered(at_once).collect::<Vec<_>>().await {
         answer?.expect_delivered()?;
     }
     let samples = rig.metrics_store().samples().await?;
