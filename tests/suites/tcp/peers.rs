@@ -81,7 +81,8 @@ async fn large(stack: Stack, http: Http) -> TestResult {
     let identity = rig.cluster().issue(&rig.runner(0).id)?;
     let peer = PeerClient::start_over_tcp(stack, http, rig.relay_address(), rig.cluster().root_pem(), &identity)?;
     let largest = usize::try_from(limits::MAX_BODY_BYTES)?;
-    let body = |bytes| [LINE.as_bytes(), &vec![b'\n'; bytes - LINE.len()]].concat();
+    // One line, and a comment that the store reads and skips.
+    let body = |bytes| [LINE.as_bytes(), &vec![b'#'; bytes - LINE.len()]].concat();
     let write = |bytes| PeerRequest::write(Signal::Metrics, &rig.token(0), body(bytes));
     peer.send(write(largest)).await?.expect_delivered()?;
     // The answer comes while the body is on its way; some clients never see it then (RFC 9112 section 9.6).
