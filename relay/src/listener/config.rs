@@ -18,7 +18,7 @@ pub struct ListenerConfig {
     pub tcp: bool,
     /// Connections at a time, all runners and both transports together. Default 10,000.
     pub max_connections: usize,
-    /// Connections at a time of one runner; its oldest is closed for a new one. Default 16.
+    /// Connections at a time of one runner, over both transports; its oldest is closed for a new one. Default 16.
     pub max_connections_per_runner: usize,
     /// Handshakes at a time. Default 256. Beyond it attempts are ignored; honest clients repeat theirs.
     pub max_handshakes: usize,
