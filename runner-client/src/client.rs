@@ -15,8 +15,8 @@ use crate::connection::{
     self, ConnectError, Coordinator, CoordinatorError, CoordinatorPeer, IdentityError, Link, TcpFallback, Transport,
 };
 use crate::delivery::{
-    CloseReport, DeadLetters, FlushReport, KeeperHandle, NotTaken, Pipelines, Plan, RecentRejections, RetrySettings,
-    SignalSettings, Tally, Way,
+    CloseReport, DeadLetters, DropReason, FlushReport, KeeperHandle, NotTaken, Outbox, Pipelines, Plan,
+    RecentRejections, RetrySettings, SignalSettings, Tally, Way,
 };
 use crate::metrics::{self, ConnectionMetrics, CutCounter, RequestCounter};
 use crate::policy::{self, PolicyHandle};
@@ -105,6 +105,12 @@ impl Client {
         batch.submit(&self.pipelines, false).await
     }
 
+    /// Counts items that were left out of a batch before it was submitted, as written and dropped, so that the account shows
+    /// them.
+    pub fn count_dropped(&self, signal: Signal, reason: DropReason, items: u64) {
+        self.outbox(signal).count_refused(items, reason);
+    }
+
     /// Sets whether batches are compressed with gzip when they go to the spool, where the coordinator's
     /// [`policy`](Self::policy) allows it; off at first. What goes out from memory stays as it is.
     pub fn set_gzip(&self, on: bool) {
@@ -165,10 +171,14 @@ impl Client {
     /// The account of a signal.
     #[must_use]
     pub fn tally(&self, signal: Signal) -> Tally {
+        self.outbox(signal).tally()
+    }
+
+    fn outbox(&self, signal: Signal) -> &Outbox {
         match signal {
-            Signal::Metrics => self.pipelines.metrics().tally(),
-            Signal::Logs => self.pipelines.logs().tally(),
-            Signal::Traces => self.pipelines.traces().tally(),
+            Signal::Metrics => self.pipelines.metrics(),
+            Signal::Logs => self.pipelines.logs(),
+            Signal::Traces => self.pipelines.traces(),
         }
     }
 

@@ -24,11 +24,15 @@ pub enum DropReason {
     Unreachable,
     /// Its bytes in the spool are no longer what was written.
     Damaged,
+    /// Its value is NaN, which VictoriaMetrics skips while it answers 204.
+    NotANumber,
+    /// It is Prometheus' mark of a series that has ended: a NaN of its own, for which the import lines have no word.
+    StaleMarker,
 }
 
 impl DropReason {
     /// Every reason.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 11] = [
         Self::QueueFull,
         Self::SpoolFull,
         Self::Rejected,
@@ -38,6 +42,8 @@ impl DropReason {
         Self::Shutdown,
         Self::Unreachable,
         Self::Damaged,
+        Self::NotANumber,
+        Self::StaleMarker,
     ];
 
     /// The value of the label.
@@ -53,6 +59,8 @@ impl DropReason {
             Self::Shutdown => "shutdown",
             Self::Unreachable => "unreachable",
             Self::Damaged => "damaged",
+            Self::NotANumber => "not_a_number",
+            Self::StaleMarker => "stale_marker",
         }
     }
 }
@@ -109,10 +117,10 @@ impl Tally {
         self.waiting += items;
     }
 
-    /// An item was handed over and not taken.
-    pub(super) const fn refused(&mut self, reason: DropReason) {
-        self.written += 1;
-        self.dropped[reason as usize] += 1;
+    /// Items were handed over and not taken.
+    pub(super) const fn refused(&mut self, items: u64, reason: DropReason) {
+        self.written += items;
+        self.dropped[reason as usize] += items;
     }
 
     pub(super) const fn delivered(&mut self, items: u64) {
@@ -135,8 +143,8 @@ mod tests {
         for (index, reason) in DropReason::ALL.into_iter().enumerate() {
             assert_eq!(reason as usize, index);
             let mut tally = Tally::default();
-            tally.refused(reason);
-            assert_eq!((tally.dropped(reason), tally.dropped_in_all(), tally.written), (1, 1, 1));
+            tally.refused(2, reason);
+            assert_eq!((tally.dropped(reason), tally.dropped_in_all(), tally.written), (2, 2, 2));
         }
     }
 }

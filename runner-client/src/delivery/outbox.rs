@@ -110,6 +110,9 @@ pub enum NotTaken {
     /// The item is larger than anything that the store takes.
     #[error("the item is larger than the store takes")]
     Oversize,
+    /// The value of the point is NaN, which the store would drop silently.
+    #[error("the value is not a number")]
+    NotANumber,
     /// As many items wait as may, and this signal drops the newest.
     #[error("too many items wait")]
     QueueFull,
@@ -231,11 +234,11 @@ impl Outbox {
         let told = {
             let mut state = self.state.lock();
             if state.closed {
-                state.tally.refused(DropReason::Shutdown);
+                state.tally.refused(1, DropReason::Shutdown);
                 return Err(NotTaken::Closed);
             }
             if !self.has_room(&state, line.len()) {
-                state.tally.refused(DropReason::QueueFull);
+                state.tally.refused(1, DropReason::QueueFull);
                 let told = state.losses.count(1, now);
                 drop(state);
                 self.tell_losses(told);
@@ -323,8 +326,13 @@ impl Outbox {
 
     /// Counts an item that is not even tried.
     pub(crate) fn refuse(&self, reason: DropReason, because: NotTaken) -> NotTaken {
-        self.state.lock().tally.refused(reason);
+        self.count_refused(1, reason);
         because
+    }
+
+    /// Counts items that are not even tried.
+    pub(crate) fn count_refused(&self, items: u64, reason: DropReason) {
+        self.state.lock().tally.refused(items, reason);
     }
 
     /// Closes the open batch, if there is one. Returns how many older items had to go.

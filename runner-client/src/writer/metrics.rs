@@ -25,13 +25,17 @@ impl MetricsWriter {
         Self { pipelines, clock }
     }
 
-    /// Writes a point. Without a timestamp of its own it gets the present one. Names are sanitised.
+    /// Writes a point. Without a timestamp of its own it gets the present one. Names are sanitised. NaN is refused: the
+    /// store would drop it and say nothing. Infinities are stored.
     ///
     /// # Errors
     /// The point was not taken, and is counted as dropped.
     pub fn write(&self, mut point: Point<'_>) -> Result<Taken, NotTaken> {
-        point.timestamp_ms.get_or_insert_with(|| self.now());
         let outbox = self.pipelines.metrics();
+        if point.value.is_nan() {
+            return Err(outbox.refuse(DropReason::NotANumber, NotTaken::NotANumber));
+        }
+        point.timestamp_ms.get_or_insert_with(|| self.now());
         match line_of(&point) {
             Some(line) => outbox.push(&line),
             None => Err(outbox.refuse(DropReason::Oversize, NotTaken::Oversize)),

@@ -68,9 +68,23 @@ async fn an_item_that_no_store_takes_is_refused_and_counted() {
     assert_eq!(pipelines.metrics().tally().dropped(DropReason::Oversize), 1);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_value_that_is_no_number_is_refused_and_counted_and_infinities_are_delivered() {
+    let script = Script::of(Vec::new());
+    let (writer, pipelines) = Bench::new(&script).start();
+    assert_eq!(writer.write(Point::new("p", f64::NAN)), Err(NotTaken::NotANumber));
+    for value in [f64::INFINITY, f64::NEG_INFINITY] {
+        writer.write(Point::new("p", value)).unwrap();
+    }
+    pipelines.flush(Duration::from_secs(60)).await;
+    let tally = pipelines.metrics().tally();
+    assert_eq!((tally.written, tally.delivered, tally.dropped(DropReason::NotANumber)), (3, 2, 1));
+}
+
 #[derive(Debug, Clone)]
 enum Step {
     Write(u8),
+    WriteNaN,
     Wait(u16),
     Flush(u8),
 }
@@ -78,6 +92,7 @@ enum Step {
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
         3 => (1..12_u8).prop_map(Step::Write),
+        1 => Just(Step::WriteNaN),
         2 => (0..20_000_u16).prop_map(Step::Wait),
         1 => (0..10_u8).prop_map(Step::Flush),
     ];
@@ -150,7 +165,7 @@ async fn play(steps: Vec<Step>, codes: Vec<u8>, tight: bool, seed: u64) {
         assert!(pipelines.metrics().queued_bytes() <= bench.settings.max_memory - 500);
     };
 
-    let mut written = 0;
+    let (mut written, mut no_numbers) = (0, 0);
     for step in steps {
         match step {
             Step::Write(points) => {
@@ -159,6 +174,10 @@ async fn play(steps: Vec<Step>, codes: Vec<u8>, tight: bool, seed: u64) {
                     written += 1;
                     check();
                 }
+            }
+            Step::WriteNaN => {
+                assert_eq!(writer.write(Point::new("p", f64::NAN)), Err(NotTaken::NotANumber));
+                no_numbers += 1;
             }
             Step::Wait(millis) => advance(Duration::from_millis(millis.into())).await,
             Step::Flush(seconds) => drop(pipelines.flush(Duration::from_secs(seconds.into())).await),
@@ -188,7 +207,8 @@ async fn play(steps: Vec<Step>, codes: Vec<u8>, tight: bool, seed: u64) {
         settled.flat_map(|(seen, _)| seen.names()).collect()
     };
     let (delivered, rejected) = (names(&delivered), names(&rejected));
-    assert_eq!((tally.written, tally.waiting), (written, 0));
+    assert_eq!((tally.written, tally.waiting), (written + no_numbers, 0));
+    assert_eq!(tally.dropped(DropReason::NotANumber), no_numbers);
     assert_eq!(tally.delivered, delivered.len() as u64);
     assert_eq!(tally.dropped(DropReason::Rejected), rejected.len() as u64);
     assert_eq!(tally.dropped(DropReason::Shutdown), report.lost);
