@@ -57,8 +57,9 @@ pub use connection::{
     Transport,
 };
 pub use delivery::{
-    BatchLimits, CloseReport, DeadLetters, DropReason, FlushReport, Keeping, NotTaken, RecentRejections, Rejected,
-    RetrySettings, SignalSettings, Taken, Tally,
+    BatchLimits, CloseReport, DeadLetterConfig, DeadLetterError, DeadLetterFolder, DeadLetterStats, DeadLetters,
+    DropReason, FlushReport, Keeping, NotTaken, RecentRejections, Rejected, RetrySettings, SignalSettings, Taken,
+    Tally,
 };
 pub use policy::PolicyHandle;
 pub use telemetry_proto::exposition::Point;

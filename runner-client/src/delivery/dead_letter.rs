@@ -8,6 +8,8 @@ use parking_lot::Mutex;
 use telemetry_proto::{Reason, Signal};
 use ulid::Ulid;
 
+use crate::spool::BodyEncoding;
+
 /// How many rejections are remembered.
 const REMEMBERED: usize = 64;
 
@@ -22,8 +24,12 @@ pub struct Rejected {
     pub batch_id: Ulid,
     /// How many items were lost with it.
     pub items: u64,
-    /// Its size in bytes.
+    /// Its size in bytes, as it was sent.
     pub bytes: usize,
+    /// How its body is encoded.
+    pub encoding: BodyEncoding,
+    /// The query that it was sent with: names of fields.
+    pub query: Option<Box<str>>,
     /// The status of the response.
     pub status: u16,
     /// The relay's reason, where it gave one that we know.

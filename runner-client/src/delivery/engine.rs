@@ -328,6 +328,8 @@ impl Engine {
             batch_id: batch.id,
             items: batch.items,
             bytes: batch.body.len(),
+            encoding: batch.encoding,
+            query: batch.query.clone(),
             status,
             reason,
         };

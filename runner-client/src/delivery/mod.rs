@@ -3,6 +3,7 @@
 mod accounting;
 mod batch;
 mod dead_letter;
+mod dead_letter_folder;
 mod engine;
 mod keeper;
 mod notice;
@@ -14,6 +15,7 @@ mod verdict;
 pub use accounting::{DropReason, Tally};
 pub use batch::BatchLimits;
 pub use dead_letter::{DeadLetters, RecentRejections, Rejected};
+pub use dead_letter_folder::{DeadLetterConfig, DeadLetterError, DeadLetterFolder, DeadLetterStats};
 pub use engine::RetrySettings;
 pub use outbox::{Keeping, NotTaken, SignalSettings, Taken};
 pub use pipeline::{CloseReport, FlushReport};

@@ -93,6 +93,18 @@ pub enum BodyEncoding {
     Zstd,
 }
 
+impl BodyEncoding {
+    /// Its name as in `Content-Encoding`.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Identity => "identity",
+            Self::Gzip => "gzip",
+            Self::Zstd => "zstd",
+        }
+    }
+}
+
 /// A batch as it is stored. It has no place for a token: a batch is authenticated when it is sent.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Record {
