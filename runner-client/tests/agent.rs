@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use support::{Board, Cluster, PATIENCE, Received, of};
+use support::{Board, Cluster, PATIENCE, Received, Reply, of};
 use telemetry_certs::testing::Leaf;
 use telemetry_runner_client::Signal;
 
@@ -59,6 +59,20 @@ impl Place {
         );
         std::fs::write(self.path("agent.toml"), text).unwrap();
         self.path("agent.toml")
+    }
+
+    /// The command with flags instead of a file.
+    fn command(&self, command: &[&str], coordinator: &str) -> Command {
+        let mut process = agent(command);
+        process.current_dir(self.folder.path()).args(["--coordinator", coordinator]);
+        process.args(["--certificate", "runner.pem", "--key", "runner-key.pem", "--ca", "ca.pem"]);
+        process
+    }
+
+    fn run(&self, command: &[&str], coordinator: &str, input: &[u8]) -> Output {
+        let mut process = self.command(command, coordinator).spawn().unwrap();
+        let _ = process.stdin.take().unwrap().write_all(input);
+        process.wait_with_output().unwrap()
     }
 
     fn spooling(&self) -> Agent {
@@ -170,6 +184,26 @@ fn gzip(data: &[u8]) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
+const REMOTE_WRITE_2: &str = "Content-Type: application/x-protobuf;proto=io.prometheus.write.v2.Request";
+
+/// A field of protobuf with bytes.
+fn message(number: u8, bytes: &[u8]) -> Vec<u8> {
+    [&[number << 3 | 2, u8::try_from(bytes.len()).unwrap()], bytes].concat()
+}
+
+/// A series of remote write with a name and a label `l`.
+fn series(name: &str, samples: &[(u64, u8)]) -> Vec<u8> {
+    let label =
+        |name: &str, value: &str| message(1, &[message(1, name.as_bytes()), message(2, value.as_bytes())].concat());
+    let sample = |(bits, at): &(u64, u8)| message(2, &[&[0x09], &bits.to_le_bytes()[..], &[0x10, *at]].concat());
+    let samples: Vec<u8> = samples.iter().flat_map(sample).collect();
+    message(1, &[label("__name__", name), label("l", "v"), samples].concat())
+}
+
+fn remote_write(request: &[u8]) -> Vec<u8> {
+    snap::raw::Encoder::new().compress_vec(request).unwrap()
+}
+
 fn away() -> SocketAddr {
     UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap()
 }
@@ -272,7 +306,15 @@ async fn what_no_store_would_take_is_refused_at_once_and_not_spooled() {
         (LOGS, &[], b"[1]\n", 400),
         ("/v1/traces", &["Content-Type: application/json"], b"{}", 415),
         ("/v1/traces", &["Content-Type: application/x-protobuf"], b"", 404),
-        ("/api/v1/write", &[], b"x", 415),
+        ("/api/v1/write", &[], b"x", 400),
+        ("/api/v1/write", &["Content-Encoding: zstd"], &remote_write(&[]), 415),
+        ("/api/v1/write", &["Content-Type: text/plain"], &remote_write(&[]), 415),
+        ("/api/v1/write", &[REMOTE_WRITE_2], &remote_write(&[]), 415),
+        ("/api/v1/write", &[], &remote_write(&message(1, &message(4, b""))), 415),
+        ("/api/v1/write", &[], &[0xff, 0xff, 0xff, 0xff, 0x0f], 413),
+        ("/api/v1/write?extra_label=a=b", &[], &remote_write(&[]), 400),
+        ("/v1/metrics", &["Content-Type: application/x-protobuf"], b"", 415),
+        ("/v1/logs", &["Content-Type: application/x-protobuf"], b"", 415),
         ("/api/v1/query", &[], b"x", 404),
         ("/api/v1/import/prometheus/", &[], b"up 1\n", 404),
         ("/status", &[], b"x", 405),
@@ -289,6 +331,100 @@ async fn what_no_store_would_take_is_refused_at_once_and_not_spooled() {
         assert_eq!(status["signals"][signal]["written"], 0, "{status}");
     }
     assert_eq!(status["spool"]["batches"], 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn remote_write_becomes_lines_and_what_lines_can_not_say_is_counted() {
+    let (cluster, board) = (Cluster::new(), Board::taking_all());
+    let server = cluster.start(&board);
+    let place = Place::new(&cluster, server.address);
+    let agent = place.spooling();
+    let (stale, nan) = (0x7ff0_0000_0000_0002, f64::NAN.to_bits());
+    let exemplar = message(1, &[series("x", &[])[2..].to_vec(), message(3, b"")].concat());
+    let body =
+        [series("up", &[(1.5_f64.to_bits(), 5), (stale, 6), (nan, 7)]), series("a.b", &[(0, 8)]), exemplar].concat();
+    let headers = ["Content-Type: application/x-protobuf", "Content-Encoding: snappy"];
+    assert_eq!(agent.post("/api/v1/write", &headers, &remote_write(&body)).0, 204);
+    assert_eq!(bodies(&board.saw(1).await), ["up{l=\"v\"} 1.5 5\na.b{l=\"v\"} 0 8\n"]);
+    assert_eq!(agent.post("/api/v1/write", &headers, &remote_write(&series("up", &[(stale, 9)]))).0, 204);
+    assert_eq!(agent.post(METRICS, &[], b"up NaN\ndown 1 5\n").0, 204);
+    assert_eq!(bodies(&board.saw(2).await)[1], "down 1 5\n");
+    let metrics = &agent.status()["signals"]["metrics"];
+    assert_eq!(metrics["written"], 7, "{metrics}");
+    assert_eq!(metrics["dropped"], serde_json::json!({"stale_marker": 2, "not_a_number": 2}));
+    let told = agent.get("/metrics").1;
+    assert!(told.contains("telemetry_agent_ignored_total{what=\"exemplar\"} 1"), "{told}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_relay_rejects_is_put_aside_with_the_reason_and_without_a_token() {
+    let cluster = Cluster::new();
+    let board = Board::new(|_, _| Reply::verdict(413, "reject").with("miren-telemetry-reason", "body-too-large"));
+    let server = cluster.start(&board);
+    let place = Place::new(&cluster, server.address);
+    let agent = Agent::start(&place.config("", "[spool]\nfolder = \"spool\"\n[dead_letters]\nfolder = \"letters\""));
+    assert_eq!(agent.post(METRICS, &[], b"up 1 5\nup 2 5\n").0, 204);
+    let token = board.saw(1).await[0].token().to_owned();
+    let began = Instant::now();
+    while agent.status()["dead_letters"]["kept"] != 1 {
+        assert!(began.elapsed() < PATIENCE, "{}", agent.status());
+    }
+    let letters: Vec<PathBuf> = std::fs::read_dir(place.path("letters")).unwrap().map(|e| e.unwrap().path()).collect();
+    let text = std::fs::read_to_string(&letters[0]).unwrap();
+    let (head, body) = text.split_once('\n').unwrap();
+    let head: serde_json::Value = serde_json::from_str(head).unwrap();
+    assert_eq!((letters.len(), body), (1, "up 1 5\nup 2 5\n"));
+    assert_eq!((&head["reason"], &head["status"], &head["items"]), (&"body-too-large".into(), &413.into(), &2.into()));
+    assert!(!text.contains(&token));
+    assert!(agent.get("/metrics").1.contains("telemetry_dead_letters_total{outcome=\"kept\"} 1"));
+    let output = run(&["status", "--listen", &agent.address.to_string()], b"");
+    let shown = String::from_utf8(output.stdout).unwrap();
+    assert!(shown.contains("rejected     1 batches put aside") && shown.contains("lost: rejected 2"), "{shown}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_spool_that_can_not_be_used_is_told_with_a_remedy_and_nothing_is_deleted() {
+    let cluster = Cluster::new();
+    let place = Place::new(&cluster, away());
+    let config = place.config("", "[spool]\nfolder = \"spool\"");
+    let is_told = |what: &str, remedy: &str| {
+        let output = run(&["run", "--config", config.to_str().unwrap()], b"");
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{told}");
+        assert!(told.contains(what) && told.contains(remedy), "{told}");
+    };
+    let agent = Agent::start(&config);
+    assert_eq!(agent.post(METRICS, &[], b"up 1 5\n").0, 204);
+    is_told("is in use by another process", "stop it, or name another folder");
+    agent.kill();
+
+    // A newer program wrote a segment: its version is behind the magic, and the header has a checksum.
+    let segment = |folder: &str| {
+        let entries = std::fs::read_dir(place.path(folder)).unwrap().map(|entry| entry.unwrap().path());
+        entries.into_iter().find(|path| path.extension().is_some_and(|kind| kind == "seg")).unwrap()
+    };
+    let path = segment("spool");
+    let own = std::fs::read(&path).unwrap();
+    let mut newer = own.clone();
+    newer[8] = 2;
+    let checksum = crc32fast::hash(&newer[..60]);
+    newer[60..64].copy_from_slice(&checksum.to_le_bytes());
+    std::fs::write(&path, &newer).unwrap();
+    is_told("has format version 2", "use the newer program, or name another folder");
+    assert_eq!(std::fs::read(&path).unwrap(), newer, "untouched");
+
+    // Garbage is set aside and delivery goes on.
+    std::fs::write(&path, &own).unwrap();
+    std::fs::write(place.path("spool").join("garbage.seg"), [0x55; 10_000]).unwrap();
+    let agent = Agent::start(&config);
+    assert_eq!(agent.status()["signals"]["metrics"]["recovered"], 1);
+    assert_eq!(std::fs::read_dir(place.path("spool/set-aside")).unwrap().count(), 1, "kept, for people");
+    agent.kill();
+
+    std::fs::rename(place.path("spool"), place.path("elsewhere")).unwrap();
+    std::fs::write(place.path("spool"), "a file").unwrap();
+    is_told("is not a folder", "name another one");
+    assert_eq!(std::fs::read_to_string(place.path("spool")).unwrap(), "a file");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -465,32 +601,81 @@ async fn flags_alone_suffice_to_check_and_to_send() {
     let (cluster, board) = (Cluster::new(), Board::taking_all());
     let server = cluster.start(&board);
     let place = Place::new(&cluster, server.address);
-    let path = |name: &str| place.path(name).to_str().unwrap().to_owned();
     let coordinator = server.address.to_string();
-    let flags = |coordinator: &str| {
-        [
-            "--coordinator",
-            coordinator,
-            "--certificate",
-            &path("runner.pem"),
-            "--key",
-            &path("runner-key.pem"),
-            "--ca",
-            &path("ca.pem"),
-        ]
-        .map(str::to_owned)
-    };
-    let with = |command: &[&str], coordinator: &str, input: &[u8]| {
-        let arguments: Vec<String> = command.iter().map(|word| (*word).to_owned()).chain(flags(coordinator)).collect();
-        run(&arguments.iter().map(String::as_str).collect::<Vec<_>>(), input)
-    };
+    let with = |command: &[&str], coordinator: &str, input: &[u8]| place.run(command, coordinator, input);
     let output = with(&["check"], &coordinator, b"");
     assert!(output.status.success(), "{output:?}");
-    let lines: String = (0..100_000).map(|number| format!("p{number} 1\n")).collect();
+    let lines: String = (0..100_000).map(|number| format!("p{number} 1 5\n")).collect();
     let output = with(&["send", "metrics", "-"], &coordinator, lines.as_bytes());
     assert!(output.status.success(), "{output:?}");
     assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), "100000 of 100000 delivered");
     assert!(bodies(&board.batches()).concat() == lines, "every line, in order");
     let output = with(&["send", "logs", "-", "--within", "1"], &away().to_string(), b"{\"_msg\":\"a\"}\n");
     assert_eq!(output.status.code(), Some(1), "{output:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_is_sent_and_the_result_says_what_was_not_delivered() {
+    use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+    use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
+    use prost::Message as _;
+    let cluster = Cluster::new();
+    let board = Board::new(|_, path| match path.contains("logs") {
+        true => Reply::verdict(400, "reject"),
+        false => Reply::verdict(204, "delivered"),
+    });
+    *board.policy.lock().unwrap() = Some(POLICY.to_owned());
+    let server = cluster.start(&board);
+    let place = Place::new(&cluster, server.address);
+    let coordinator = server.address.to_string();
+    let send = |kind: &str, input: &[u8]| {
+        let output = place.run(&["send", kind, "-", "--json"], &coordinator, input);
+        let told: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"));
+        (output.status.code().unwrap(), told, String::from_utf8(output.stderr).unwrap())
+    };
+    let (code, told, _) = send("metrics", b"# HELP up x\nup 1 5\n");
+    assert_eq!((code, &told["items"], &told["delivered"], &told["complete"]), (0, &1.into(), &1.into(), &true.into()));
+
+    let (code, told, why) = send("metrics", b"up 1 5\nup NaN 5\nno point\n");
+    assert_eq!((code, &told["items"], &told["delivered"]), (1, &2.into(), &1.into()), "{told}");
+    assert_eq!((&told["dropped"]["not_a_number"], &told["unreadable_lines"]), (&1.into(), &1.into()), "{told}");
+    assert!(why.contains("1 were not delivered (not_a_number 1); 1 lines can't be read"), "{why}");
+
+    let (code, told, _) = send("logs", b"{\"_msg\":\"a\"}\n");
+    assert_eq!((code, &told["dropped"]["rejected"], &told["complete"]), (1, &1.into(), &false.into()), "{told}");
+
+    let spans = ScopeSpans { spans: vec![Span::default(); 3], ..ScopeSpans::default() };
+    let resource_spans = vec![ResourceSpans { scope_spans: vec![spans], ..ResourceSpans::default() }];
+    let body = ExportTraceServiceRequest { resource_spans }.encode_to_vec();
+    let (code, told, why) = send("traces", &body);
+    assert_eq!((code, &told["delivered"]), (0, &3.into()), "{told} {why}");
+    assert_eq!(of(&board.batches(), Signal::Traces)[0].body, body);
+    let (code, told, why) = send("traces", b"no message");
+    assert_eq!((code, &told["complete"]), (1, &false.into()));
+    assert!(why.contains("this is no OTLP export request"), "{why}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_send_that_is_interrupted_says_what_was_not_delivered() {
+    let cluster = Cluster::new();
+    let board = Board::new(|number, _| Reply { hang: number == 1, ..Reply::verdict(204, "delivered") });
+    let server = cluster.start(&board);
+    let place = Place::new(&cluster, server.address);
+    let mut process = place.command(&["send", "metrics", "-"], &server.address.to_string()).spawn().unwrap();
+    // Two batches and a bit; the end of the input never comes.
+    let mut input = process.stdin.take().unwrap();
+    let line = format!("p{{l=\"{}\"}} 1 5\n", "x".repeat(1_000));
+    for _ in 0..2_500 {
+        input.write_all(line.as_bytes()).unwrap();
+    }
+    input.flush().unwrap();
+    board.saw(2).await;
+    assert!(Command::new("kill").args(["-INT", &process.id().to_string()]).status().unwrap().success());
+    let output = process.wait_with_output().unwrap();
+    drop(input);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let why = String::from_utf8(output.stderr).unwrap();
+    for part in ["it was interrupted", "were not delivered (shutdown ", "the rest of the file was not read"] {
+        assert!(why.contains(part), "{why}");
+    }
 }

@@ -2,9 +2,10 @@
 
 mod support;
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use support::{Board, Cluster, PATIENCE, Reply};
+use support::{Board, Cluster, PATIENCE, Reply, of};
 use telemetry_runner_client::{DropReason, LogRecord, Point, Signal, SignalSettings};
 
 // VictoriaLogs 1499: a load balancer's 404 lost logs.
@@ -73,4 +74,34 @@ async fn an_answer_that_comes_before_the_whole_body_counts() {
     let report = client.close(PATIENCE).await;
     assert_eq!((report.delivered, report.dropped, report.lost), (1, 64, 0));
     assert_eq!(client.tally(Signal::Logs).dropped(DropReason::Rejected), 64);
+}
+
+// fluent-bit 12384: a 429 and a 200 in one chunk, and all was marked as sent.
+#[tokio::test]
+async fn lesson_21_a_429_and_a_200_at_once_are_settled_each_by_itself() {
+    let cluster = Cluster::new();
+    let refusals = AtomicUsize::new(0);
+    let board = Board::new(move |_, path| match path == Signal::Metrics.write_path() {
+        true if refusals.fetch_add(1, Ordering::SeqCst) < 2 => {
+            Reply::verdict(429, "retry").with("retry-after", "1").with("miren-telemetry-reason", "tenant-busy")
+        }
+        _ => Reply::verdict(204, "delivered"),
+    });
+    let server = cluster.start(&board);
+    let client = cluster.client(&[server.address]).build().unwrap();
+    client.metrics().write(Point::new("first", 1.0)).unwrap();
+    client.logs().write(&LogRecord::new("e", "s", "m")).unwrap();
+    board.saw(2).await;
+    client.metrics().write(Point::new("second", 1.0)).unwrap();
+    let report = client.flush(PATIENCE).await;
+    let delivered = client.tally(Signal::Metrics).delivered + client.tally(Signal::Logs).delivered;
+    assert_eq!((delivered, report.waiting), (3, 0));
+    let batches = board.batches();
+    let (metrics, logs) = (of(&batches, Signal::Metrics), of(&batches, Signal::Logs));
+    assert_eq!(logs.len(), 1, "what was acknowledged is not sent again");
+    let names: Vec<&str> = metrics.iter().map(|batch| batch.lines()[0].split(' ').next().unwrap()).collect();
+    assert_eq!(names, ["first", "first", "first", "second"], "and what was not, is");
+    let id = |index: usize| &metrics[index].headers["miren-batch-id"];
+    assert!(id(0) == id(1) && id(1) == id(2) && id(2) != id(3));
+    client.close(PATIENCE).await;
 }

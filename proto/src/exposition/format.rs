@@ -30,7 +30,8 @@ pub fn write_point(out: &mut Vec<u8>, point: &Point<'_>) {
     out.push(b'\n');
 }
 
-fn write_escaped(out: &mut Vec<u8>, value: &str) {
+/// Appends the value of a label, escaped for its place between quotes.
+pub fn write_escaped(out: &mut Vec<u8>, value: &str) {
     let mut rest = value.as_bytes();
     while let Some(at) = memchr::memchr3(b'\\', b'"', b'\n', rest) {
         out.extend_from_slice(&rest[..at]);
@@ -44,7 +45,8 @@ fn write_escaped(out: &mut Vec<u8>, value: &str) {
     out.extend_from_slice(rest);
 }
 
-fn write_value(out: &mut Vec<u8>, value: f64) {
+/// Appends a value, in the shortest form that reads back as itself.
+pub fn write_value(out: &mut Vec<u8>, value: f64) {
     if value.is_nan() {
         out.extend_from_slice(b"NaN");
     } else if value.is_infinite() {

@@ -70,4 +70,7 @@ fn print(status: &Status) {
     if let Some(spool) = &status.spool {
         println!("spool        {} batches, {} bytes", spool.batches, spool.bytes);
     }
+    if let Some(letters) = &status.dead_letters {
+        println!("rejected     {} batches put aside, {} bytes", letters.files, letters.bytes);
+    }
 }

@@ -3,12 +3,14 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use telemetry_daemon::start_log;
 use telemetry_runner_client::Signal;
 
 use crate::exit::{self, Failure, Outcome};
+use crate::send::Order;
 use crate::{ask, config, run, send};
 
 /// Takes telemetry of programs on this machine and delivers it to the coordinator, through outages and restarts.
@@ -35,7 +37,7 @@ enum Command {
     /// Deliver a file, or standard input, once. Succeeds only if all of it was delivered.
     #[command(after_help = "Example:\n  runner-agent send logs app.jsonl --config /etc/runner-agent/agent.toml")]
     Send {
-        /// What it holds: Prometheus text, or JSON lines.
+        /// What it holds: Prometheus text, JSON lines, or an OTLP export request.
         kind: Kind,
         /// The file, `-` for standard input.
         file: PathBuf,
@@ -44,6 +46,9 @@ enum Command {
         /// How long delivery may take, in seconds.
         #[arg(long, default_value_t = 60, value_name = "SECONDS")]
         within: u64,
+        /// Print the result as JSON.
+        #[arg(long)]
+        json: bool,
     },
     /// Ask a running agent how it is.
     Status {
@@ -61,6 +66,18 @@ enum Kind {
     Metrics,
     /// JSON lines.
     Logs,
+    /// One OTLP export request of traces, protobuf.
+    Traces,
+}
+
+impl From<Kind> for Signal {
+    fn from(kind: Kind) -> Self {
+        match kind {
+            Kind::Metrics => Self::Metrics,
+            Kind::Logs => Self::Logs,
+            Kind::Traces => Self::Traces,
+        }
+    }
 }
 
 /// Settings. What is given here goes before what the file says; without a file these suffice.
@@ -93,6 +110,9 @@ pub(crate) struct Options {
     /// The most that the spool takes on disk, in bytes.
     #[arg(long, value_name = "BYTES")]
     pub(crate) spool_max_bytes: Option<u64>,
+    /// A folder for batches that the relay rejects for good.
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) dead_letters: Option<PathBuf>,
     /// Where to listen. Loopback, unless the file allows others.
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub(crate) listen: Option<SocketAddr>,
@@ -135,12 +155,9 @@ fn act(command: Command) -> Outcome {
     match command {
         Command::Run(_) => runtime.block_on(run::run(settings)),
         Command::Check { offline, .. } => runtime.block_on(run::check(settings, offline)),
-        Command::Send { kind, file, within, .. } => {
-            let signal = match kind {
-                Kind::Metrics => Signal::Metrics,
-                Kind::Logs => Signal::Logs,
-            };
-            runtime.block_on(send::send(settings, signal, &file, within))
+        Command::Send { kind, file, within, json, .. } => {
+            let order = Order { signal: kind.into(), file: &file, within: Duration::from_secs(within), json };
+            runtime.block_on(send::send(settings, order))
         }
         Command::Status { .. } => Ok(()),
     }

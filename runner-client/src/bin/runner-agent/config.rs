@@ -9,8 +9,8 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use telemetry_certs::{Credentials, Roots};
-use telemetry_runner_client::TcpFallback;
 use telemetry_runner_client::spool::{PerSignal, SpoolConfig, SyncPolicy, WhenFull};
+use telemetry_runner_client::{DeadLetterConfig, TcpFallback};
 use toml::{Table, Value};
 
 use crate::cli::Options;
@@ -93,6 +93,26 @@ impl Default for SpoolSection {
     }
 }
 
+/// `[dead_letters]`: where batches are put that the relay rejects for good. Without a folder they are counted only.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(default)]
+struct DeadLettersSection {
+    /// The folder; it is created if it is missing. It can't be the spool's.
+    folder: Option<PathBuf>,
+    /// The most that it takes on disk, in bytes; the oldest go. Default 64 MiB.
+    max_bytes: u64,
+    /// The most files. Default 1000.
+    max_files: usize,
+    /// How long one is kept. Default 168.
+    max_age_hours: u64,
+}
+
+impl Default for DeadLettersSection {
+    fn default() -> Self {
+        Self { folder: None, max_bytes: 64 << 20, max_files: 1_000, max_age_hours: 7 * 24 }
+    }
+}
+
 /// `[listen]`: where programs write, and where `/metrics`, `/healthz` and `/status` are.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(default)]
@@ -138,6 +158,7 @@ pub(crate) struct Settings {
     pub(crate) roots: Roots,
     pub(crate) token_file: Option<PathBuf>,
     pub(crate) spool: Option<SpoolConfig>,
+    pub(crate) dead_letters: Option<DeadLetterConfig>,
     pub(crate) listen: ListenSection,
 }
 
@@ -194,6 +215,7 @@ struct File {
     identity: IdentitySection,
     token: TokenSection,
     spool: SpoolSection,
+    dead_letters: DeadLettersSection,
     listen: ListenSection,
 }
 
@@ -206,6 +228,7 @@ pub(crate) fn load(options: &Options) -> Result<Settings, ConfigFaults> {
         faults.push("coordinators", "is empty; set it in the file, or give --coordinator");
     }
     let spool = spool(&file.spool, &mut faults);
+    let dead_letters = dead_letters(&file.dead_letters, file.spool.folder.as_deref(), &mut faults);
     let certificate = faults.require(file.identity.certificate, "identity.certificate", "--certificate");
     let key = faults.require(file.identity.key, "identity.key", "--key");
     let ca = faults.require(file.identity.ca, "identity.ca", "--ca");
@@ -222,6 +245,7 @@ pub(crate) fn load(options: &Options) -> Result<Settings, ConfigFaults> {
             roots: roots?,
             token_file: file.token.file,
             spool,
+            dead_letters,
             listen: file.listen,
         })
     })();
@@ -263,6 +287,7 @@ fn read(options: &Options, faults: &mut ConfigFaults) -> File {
         identity: section(&mut table, "identity", faults),
         token: section(&mut table, "token", faults),
         spool: section(&mut table, "spool", faults),
+        dead_letters: section(&mut table, "dead_letters", faults),
         listen: section(&mut table, "listen", faults),
     };
     table.keys().for_each(|key| faults.push(key, "unknown key; remove it, or mind its spelling"));
@@ -272,6 +297,7 @@ fn read(options: &Options, faults: &mut ConfigFaults) -> File {
         &mut file.identity.ca,
         &mut file.token.file,
         &mut file.spool.folder,
+        &mut file.dead_letters.folder,
         &mut file.listen.socket,
     ];
     for path in paths.into_iter().flatten() {
@@ -312,6 +338,7 @@ fn override_with(file: &mut File, options: &Options) {
     put(&mut file.identity.ca, &options.ca);
     put(&mut file.token.file, &options.token_file);
     put(&mut file.spool.folder, &options.spool);
+    put(&mut file.dead_letters.folder, &options.dead_letters);
     put(&mut file.listen.socket, &options.socket);
     file.spool.max_bytes = options.spool_max_bytes.unwrap_or(file.spool.max_bytes);
     file.listen.address = options.listen.unwrap_or(file.listen.address);
@@ -358,6 +385,32 @@ fn spool(section: &SpoolSection, faults: &mut ConfigFaults) -> Option<SpoolConfi
     })
 }
 
+fn dead_letters(
+    section: &DeadLettersSection,
+    spool: Option<&Path>,
+    faults: &mut ConfigFaults,
+) -> Option<DeadLetterConfig> {
+    let folder = section.folder.as_ref()?;
+    if spool == Some(folder) {
+        faults.push("dead_letters.folder", "is the spool's; name another one");
+    }
+    if section.max_bytes < 1 << 20 {
+        faults.push("dead_letters.max_bytes", "must be at least 1 MiB");
+    }
+    if !(1..=100_000).contains(&section.max_files) {
+        faults.push("dead_letters.max_files", "must be 1 to 100000");
+    }
+    if !(1..=24 * 365).contains(&section.max_age_hours) {
+        faults.push("dead_letters.max_age_hours", "must be 1 to 8760");
+    }
+    Some(DeadLetterConfig {
+        folder: folder.clone(),
+        max_bytes: section.max_bytes,
+        max_files: section.max_files,
+        max_age: Duration::from_secs(section.max_age_hours.saturating_mul(3_600)),
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use serde_aux::serde_introspection::serde_introspect;
@@ -385,6 +438,7 @@ mod tests {
             identity: section(&mut table, "identity", &mut faults),
             token: section(&mut table, "token", &mut faults),
             spool: section(&mut table, "spool", &mut faults),
+            dead_letters: section(&mut table, "dead_letters", &mut faults),
             listen: section(&mut table, "listen", &mut faults),
         };
         assert!(table.is_empty(), "{table:?}");
@@ -397,6 +451,7 @@ mod tests {
         assert!(faults.0.is_empty() && plain.spool.folder.is_none(), "{faults}");
         let (full, mut faults) = sections(&uncommented());
         assert!(full.token.file.is_some() && spool(&full.spool, &mut faults).is_some());
+        assert!(dead_letters(&full.dead_letters, None, &mut faults).is_some());
         check_listen(&full.listen, &mut faults);
         assert!(faults.0.is_empty(), "{faults}");
     }
@@ -411,6 +466,8 @@ mod tests {
             (section.max_bytes, section.max_age_hours, when_full, section.sync_every_records, section.sync_every_ms)
         };
         assert_eq!(shown(&full.spool), shown(&spool));
+        let shown = |section: &DeadLettersSection| (section.max_bytes, section.max_files, section.max_age_hours);
+        assert_eq!(shown(&full.dead_letters), shown(&DeadLettersSection::default()));
         let shown =
             |section: &ListenSection| (section.address, section.allow_remote, section.answer, section.drain_seconds);
         assert_eq!(shown(&full.listen), shown(&listen));
@@ -423,6 +480,7 @@ mod tests {
             ("identity", serde_introspect::<IdentitySection>()),
             ("token", serde_introspect::<TokenSection>()),
             ("spool", serde_introspect::<SpoolSection>()),
+            ("dead_letters", serde_introspect::<DeadLettersSection>()),
             ("listen", serde_introspect::<ListenSection>()),
         ] {
             let shown = table[name].as_table().unwrap();

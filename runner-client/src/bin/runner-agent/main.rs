@@ -7,6 +7,8 @@ mod exit;
 mod files;
 mod intake;
 mod levels;
+mod protobuf;
+mod remote_write;
 mod run;
 mod send;
 mod server;

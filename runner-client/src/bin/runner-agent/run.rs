@@ -5,8 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use telemetry_daemon::ServiceManager;
+use telemetry_proto::SystemClock;
 use telemetry_runner_client::{
-    Client, ClientBuilder, CoordinatorPeer, FileIssuer, LateTokenSource, Signal, TokenSource,
+    Client, ClientBuilder, CoordinatorPeer, DeadLetterConfig, DeadLetterFolder, DeadLetters, FileIssuer,
+    LateTokenSource, Signal, TokenSource,
 };
 use tokio::net::{TcpListener, UnixListener};
 use tokio::signal::unix::{SignalKind, signal};
@@ -20,6 +22,8 @@ use crate::status::Observer;
 
 /// How often the service manager is told how it is, if that has changed.
 const TELL_EVERY: Duration = Duration::from_secs(5);
+/// How long the disk of rejected batches is waited for at the end.
+const DEAD_LETTERS_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Takes and delivers until it is told to stop.
 pub(crate) async fn run(settings: Settings) -> Outcome {
@@ -33,11 +37,17 @@ pub(crate) async fn run(settings: Settings) -> Outcome {
         .await
         .map_err(|error| Failure::Other(format!("can't listen on TCP {}: {error}", settings.listen.address)))?;
     let unix = settings.listen.socket.as_deref().map(bind_unix).transpose()?;
-    let (client, tokens) = start(&settings, |builder| match settings.spool.clone() {
-        Some(spool) => builder.spool(spool),
-        None => builder,
+    let dead_letters = settings.dead_letters.clone().map(open_dead_letters).transpose()?;
+    let (client, tokens) = start(&settings, |mut builder| {
+        if let Some(folder) = &dead_letters {
+            builder = builder.dead_letters(Arc::clone(folder) as Arc<dyn DeadLetters>);
+        }
+        match settings.spool.clone() {
+            Some(spool) => builder.spool(spool),
+            None => builder,
+        }
     })?;
-    let observer = Observer::new(tokens, &settings.credentials);
+    let observer = Observer::new(tokens, &settings.credentials, dead_letters.clone());
     tell_start(&settings, &client, &tcp);
     let service = Service::new(client.clone(), settings.listen.answer, observer.clone());
     let mut tasks = tokio::task::JoinSet::new();
@@ -70,6 +80,9 @@ pub(crate) async fn run(settings: Settings) -> Outcome {
     tracing::info!("agent draining");
     let report = client.close(Duration::from_secs(settings.listen.drain_seconds)).await;
     tasks.shutdown().await;
+    if let Some(folder) = dead_letters {
+        folder.close(DEAD_LETTERS_TIMEOUT).await;
+    }
     if let Some(socket) = &settings.listen.socket {
         let _ = std::fs::remove_file(socket);
     }
@@ -124,6 +137,10 @@ pub(crate) fn start(
         None => tokens.arm(client.issuer()),
     }
     Ok((client, Arc::new(tokens)))
+}
+
+fn open_dead_letters(config: DeadLetterConfig) -> Result<Arc<DeadLetterFolder>, Failure> {
+    DeadLetterFolder::open(config, Arc::new(SystemClock)).map_err(Failure::other)
 }
 
 fn tell_start(settings: &Settings, client: &Client, tcp: &TcpListener) {

@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, ORIGIN, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS};
@@ -12,6 +12,8 @@ use hyper::body::{Body as _, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::Registry;
 use telemetry_daemon::ProcessCollector;
 use telemetry_runner_client::{Client, NotTaken, Signal};
@@ -20,7 +22,7 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::Semaphore;
 
 use crate::config::Answer;
-use crate::intake::{Head, MAX_BYTES};
+use crate::intake::{Checked, Head, MAX_BYTES, Refusal, Write, now_ms};
 use crate::levels::Levels;
 use crate::status::Observer;
 
@@ -34,6 +36,9 @@ const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Bodies up to this are checked where they are received; others would hold up the thread.
 const INLINE_BYTES: usize = 64 * 1024;
+/// Bodies that are decoded at a time. Each takes up to 32 MiB, whatever its size was.
+const MAX_DECODING: usize = 4;
+const BUSY: Refusal = (StatusCode::TOO_MANY_REQUESTS, "too many bodies are on their way; come back later");
 /// What a sender that is told to come back later waits, in seconds.
 const COME_BACK: u32 = 5;
 
@@ -46,6 +51,20 @@ pub(crate) struct Service {
     registry: Registry,
     places: Arc<Semaphore>,
     bodies: Semaphore,
+    decoding: Semaphore,
+    ignored: IgnoredCounter,
+}
+
+/// Counts what comes with points and is kept nowhere.
+#[derive(Debug, Clone, Default)]
+struct IgnoredCounter(Family<[(&'static str, &'static str); 1], Counter>);
+
+impl IgnoredCounter {
+    fn count(&self, ignored: &[(&'static str, u64)]) {
+        for (what, times) in ignored.iter().filter(|(_, times)| *times > 0) {
+            self.0.get_or_create(&[("what", what)]).inc_by(*times);
+        }
+    }
 }
 
 impl Service {
@@ -54,9 +73,21 @@ impl Service {
         client.register_metrics(&mut registry);
         let levels = Levels::register(&mut registry, client.spool_stats().is_some());
         registry.register_collector(Box::new(ProcessCollector));
-        let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
-        let bodies = Semaphore::new(BODIES_KIB as usize);
-        Arc::new(Self { client, answer, observer, levels, registry, places, bodies })
+        observer.register_metrics(&mut registry);
+        let ignored = IgnoredCounter::default();
+        let help = "What came with points of remote write and is kept nowhere";
+        registry.register("telemetry_agent_ignored", help, ignored.0.clone());
+        Arc::new(Self {
+            client,
+            answer,
+            observer,
+            levels,
+            registry,
+            places: Arc::new(Semaphore::new(MAX_CONNECTIONS)),
+            bodies: Semaphore::new(BODIES_KIB as usize),
+            decoding: Semaphore::new(MAX_DECODING),
+            ignored,
+        })
     }
 
     /// Serves TCP for ever.
@@ -102,14 +133,15 @@ impl Service {
             return text(StatusCode::FORBIDDEN, "no requests of web pages");
         }
         let path = request.uri().path();
-        let signal = match path {
-            "/api/v1/import/prometheus" => Signal::Metrics,
-            "/insert/jsonline" => Signal::Logs,
-            "/insert/opentelemetry/v1/traces" | "/v1/traces" => Signal::Traces,
-            "/api/v1/write" => {
+        let write = match path {
+            "/api/v1/import/prometheus" => Write::Plain(Signal::Metrics),
+            "/api/v1/write" => Write::RemoteWrite,
+            "/insert/jsonline" => Write::Plain(Signal::Logs),
+            "/insert/opentelemetry/v1/traces" | "/v1/traces" => Write::Plain(Signal::Traces),
+            "/v1/metrics" | "/v1/logs" => {
                 return text(
                     StatusCode::UNSUPPORTED_MEDIA_TYPE,
-                    "remote write is not taken; write Prometheus text to /api/v1/import/prometheus",
+                    "OTLP is taken for traces only; write metrics to /api/v1/import/prometheus or /api/v1/write, and logs to /insert/jsonline",
                 );
             }
             "/metrics" | "/healthz" | "/status" => return self.show(request.method(), path).await,
@@ -118,16 +150,13 @@ impl Service {
         if request.method() != Method::POST {
             return only("POST");
         }
-        self.take(signal, request).await.unwrap_or_else(|(status, why)| text(status, why))
+        self.take(write, request).await.unwrap_or_else(|(status, why)| text(status, why))
     }
 
-    async fn take(
-        &self,
-        signal: Signal,
-        request: Request<Incoming>,
-    ) -> Result<Response<Full<Bytes>>, (StatusCode, &'static str)> {
+    async fn take(&self, write: Write, request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Refusal> {
         let (parts, body) = request.into_parts();
-        let head = Head::parse(signal, &parts)?;
+        let head = Head::parse(write, &parts)?;
+        let signal = write.signal();
         let takes = |policy: &telemetry_runner_client::Policy| policy.takes(Signal::Traces);
         if signal == Signal::Traces && !self.client.policy().current().is_some_and(|policy| takes(&policy)) {
             return Err((StatusCode::NOT_FOUND, "the coordinator does not take traces now"));
@@ -135,7 +164,7 @@ impl Service {
         let expected = body.size_hint().upper().unwrap_or(MAX_BYTES as u64);
         let kib = u32::try_from(expected / 1024 + 1).unwrap_or(BODIES_KIB);
         let Ok(_memory) = self.bodies.try_acquire_many(kib) else {
-            return Err((StatusCode::TOO_MANY_REQUESTS, "too many bodies are on their way; come back later"));
+            return Err(BUSY);
         };
         let collected = tokio::time::timeout(BODY_TIMEOUT, Limited::new(body, MAX_BYTES).collect());
         let body = match collected.await {
@@ -146,19 +175,30 @@ impl Service {
             Ok(Err(_)) => return Err((StatusCode::BAD_REQUEST, "the body ended early")),
             Err(_) => return Err((StatusCode::REQUEST_TIMEOUT, "the body came too slowly")),
         };
+        // Until the batch is in the spool: a small body may be a large one.
+        let _turn = match head.is_encoded() {
+            true => tokio::time::timeout(BODY_TIMEOUT, self.decoding.acquire()).await.map_err(|_| BUSY)?.ok(),
+            false => None,
+        };
         let checked = if body.len() > INLINE_BYTES {
-            let checking = tokio::task::spawn_blocking(move || head.batch(body, now_ms()));
+            let checking = tokio::task::spawn_blocking(move || head.check(body, now_ms()));
             checking.await.unwrap_or(Err((StatusCode::INTERNAL_SERVER_ERROR, "the body could not be checked")))
         } else {
-            head.batch(body, now_ms())
+            head.check(body, now_ms())
         };
-        let Some(batch) = checked? else { return Ok(taken(signal)) };
-        let submitted = match self.answer {
-            Answer::Stored => self.client.submit(batch).await,
-            Answer::Memory => self.client.submit_unconfirmed(batch).await,
+        let Checked { batch, left_out, ignored, .. } = checked?;
+        let submitted = match (batch, self.answer) {
+            (None, _) => Ok(()),
+            (Some(batch), Answer::Stored) => self.client.submit(batch).await,
+            (Some(batch), Answer::Memory) => self.client.submit_unconfirmed(batch).await,
         };
         match submitted {
-            Ok(()) => Ok(taken(signal)),
+            Ok(()) => {
+                // Not before: what is not taken comes again.
+                left_out.into_iter().for_each(|(reason, items)| self.client.count_dropped(signal, reason, items));
+                self.ignored.count(&ignored);
+                Ok(taken(signal))
+            }
             Err(NotTaken::Closed) => Err((StatusCode::SERVICE_UNAVAILABLE, "the agent is stopping")),
             Err(NotTaken::Oversize) => {
                 Err((StatusCode::PAYLOAD_TOO_LARGE, "the batch is larger than any that is taken"))
@@ -187,11 +227,6 @@ impl Service {
             },
         }
     }
-}
-
-fn now_ms() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
 
 /// OTLP wants 200 with an (empty) message; the stores answer 204.

@@ -1,5 +1,7 @@
 //! How many spans an OTLP export request holds, without decoding it.
 
+use crate::protobuf::fields;
+
 /// Counts the spans of an `ExportTraceServiceRequest`: field 1 (`resource_spans`), field 2 (`scope_spans`), field 2
 /// (`spans`). `None`: it is no such message.
 pub(crate) fn count(message: &[u8]) -> Option<u64> {
@@ -7,41 +9,16 @@ pub(crate) fn count(message: &[u8]) -> Option<u64> {
     descend(message, &PATH)
 }
 
-fn descend(mut message: &[u8], path: &[u64]) -> Option<u64> {
+fn descend(message: &[u8], path: &[u64]) -> Option<u64> {
     let Some((wanted, rest)) = path.split_first() else { return Some(1) };
     let mut found = 0;
-    while !message.is_empty() {
-        let key = varint(&mut message)?;
-        let value = match key & 7 {
-            0 => {
-                varint(&mut message)?;
-                continue;
-            }
-            1 => 8,
-            2 => varint(&mut message)?,
-            5 => 4,
-            _ => return None,
-        };
-        let (value, behind) = message.split_at_checked(usize::try_from(value).ok()?)?;
-        message = behind;
-        if key == (wanted << 3 | 2) {
+    for field in fields(message) {
+        let field = field.ok()?;
+        if let Some(value) = field.value.bytes().filter(|_| field.number == *wanted) {
             found += descend(value, rest)?;
         }
     }
     Some(found)
-}
-
-fn varint(message: &mut &[u8]) -> Option<u64> {
-    let mut value = 0;
-    for shift in (0..64).step_by(7) {
-        let (byte, behind) = message.split_first()?;
-        *message = behind;
-        value |= u64::from(byte & 0x7f) << shift;
-        if byte & 0x80 == 0 {
-            return Some(value);
-        }
-    }
-    None
 }
 
 #[cfg(test)]

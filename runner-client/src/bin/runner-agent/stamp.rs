@@ -1,38 +1,55 @@
-//! Timestamps for points that have none.
+//! Timestamps for points that have none, and an end for those that no store keeps.
 
 use telemetry_proto::exposition::parse_line;
 
-/// Counts the points, and gives those without a timestamp this one, in milliseconds since 1970. `None`: all have one.
-/// Lines that can't be read stay as they are: the store skips them.
-pub(crate) fn stamp(body: &[u8], now_ms: i64) -> (Option<Vec<u8>>, u64) {
+/// What was found in a body of metrics.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Stamped {
+    /// The body as it is to be sent. `None`: as it came.
+    pub(crate) body: Option<Vec<u8>>,
+    /// The points that are in it.
+    pub(crate) points: u64,
+    /// The points that were left out, since their value is NaN: VictoriaMetrics skips them and says nothing.
+    pub(crate) not_numbers: u64,
+    /// Lines that can't be read.
+    pub(crate) unreadable: u64,
+}
+
+/// Gives points without a timestamp this one, in milliseconds since 1970, and leaves out those without a value. Lines that
+/// can't be read stay as they are: the store skips them.
+pub(crate) fn stamp(body: &[u8], now_ms: i64) -> Stamped {
     let stamp = format!(" {now_ms}");
-    let mut stamped: Option<Vec<u8>> = None;
-    let mut points = 0;
+    let mut stamped = Stamped::default();
     let mut copied_to = 0;
     let mut start = 0;
     for line in body.split_inclusive(|byte| *byte == b'\n') {
         let text = line.trim_ascii_end();
-        if let Ok(Some(point)) = parse_line(text) {
-            points += 1;
-            if point.timestamp_ms.is_none() {
-                let out = stamped.get_or_insert_with(|| Vec::with_capacity(body.len() + body.len() / 4));
-                let end = start + text.len();
-                out.extend_from_slice(&body[copied_to..end]);
-                out.extend_from_slice(stamp.as_bytes());
-                copied_to = end;
+        let (end, behind) = (start + text.len(), start + line.len());
+        let out = || Vec::with_capacity(body.len() + body.len() / 4);
+        match parse_line(text) {
+            Ok(Some(point)) if point.value.is_nan() => {
+                stamped.not_numbers += 1;
+                stamped.body.get_or_insert_with(out).extend_from_slice(&body[copied_to..start]);
+                copied_to = behind;
             }
+            Ok(Some(point)) => {
+                stamped.points += 1;
+                if point.timestamp_ms.is_none() {
+                    let out = stamped.body.get_or_insert_with(out);
+                    out.extend_from_slice(&body[copied_to..end]);
+                    out.extend_from_slice(stamp.as_bytes());
+                    copied_to = end;
+                }
+            }
+            Ok(None) => {}
+            Err(_) => stamped.unreadable += 1,
         }
-        start += line.len();
+        start = behind;
     }
-    if let Some(out) = &mut stamped {
+    if let Some(out) = &mut stamped.body {
         out.extend_from_slice(&body[copied_to..]);
     }
-    (stamped, points)
-}
-
-/// Whether a line is there that should be a point.
-pub(crate) fn has_points(body: &[u8]) -> bool {
-    crate::intake::lines(body).any(|line| !line.trim_ascii_start().starts_with(b"#"))
+    stamped
 }
 
 #[cfg(test)]
@@ -40,8 +57,9 @@ mod tests {
     use super::*;
 
     fn stamped(body: &str) -> (String, u64) {
-        let (stamped, points) = stamp(body.as_bytes(), 77);
-        (stamped.map_or_else(|| body.to_owned(), |stamped| String::from_utf8(stamped).unwrap()), points)
+        let stamped = stamp(body.as_bytes(), 77);
+        let body = stamped.body.map_or_else(|| body.to_owned(), |stamped| String::from_utf8(stamped).unwrap());
+        (body, stamped.points)
     }
 
     #[test]
@@ -56,6 +74,21 @@ mod tests {
             ("", "", 0),
         ] {
             assert_eq!(stamped(before), (after.to_owned(), points), "{before:?}");
+        }
+    }
+    #[test]
+    fn points_that_no_store_keeps_are_left_out_and_counted() {
+        for (before, after, points, not_numbers, unreadable) in [
+            ("a 1 5\nb NaN 5\nc 2 5\n", "a 1 5\nc 2 5\n", 2, 1, 0),
+            ("b NaN\nc 2\n", "c 2 77\n", 1, 1, 0),
+            ("c 2\nb nan", "c 2 77\n", 1, 1, 0),
+            ("NaN NaN 1\n", "", 0, 1, 0),
+            ("a +Inf 5\nno point\n# b NaN\n", "a +Inf 5\nno point\n# b NaN\n", 1, 0, 1),
+        ] {
+            let stamped = stamp(before.as_bytes(), 77);
+            let body = stamped.body.map_or_else(|| before.to_owned(), |body| String::from_utf8(body).unwrap());
+            assert_eq!((body.as_str(), stamped.points), (after, points), "{before:?}");
+            assert_eq!((stamped.not_numbers, stamped.unreadable), (not_numbers, unreadable), "{before:?}");
         }
     }
 }

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use parking_lot::Mutex;
+use prometheus_client::registry::Registry;
 use serde::{Deserialize, Serialize};
 use telemetry_certs::{Credentials, describe};
-use telemetry_runner_client::{Client, DropReason, Signal, TokenSource};
+use telemetry_runner_client::{Client, DeadLetterFolder, DeadLetterStats, DropReason, Signal, TokenSource};
 use time::OffsetDateTime;
 use tokio::time::timeout;
 
@@ -38,6 +39,8 @@ pub(crate) struct Status {
     pub(crate) signals: BTreeMap<String, SignalStatus>,
     /// The spool, if there is one.
     pub(crate) spool: Option<SpoolStatus>,
+    /// The folder for rejected batches, if there is one.
+    pub(crate) dead_letters: Option<DeadLetterStats>,
 }
 
 /// The account of a signal: written + recovered = delivered + dropped + waiting.
@@ -70,13 +73,25 @@ pub(crate) struct SpoolStatus {
 pub(crate) struct Observer {
     tokens: Arc<dyn TokenSource>,
     certificate_ends: Arc<Mutex<Option<SystemTime>>>,
+    dead_letters: Option<Arc<DeadLetterFolder>>,
 }
 
 impl Observer {
-    pub(crate) fn new(tokens: Arc<dyn TokenSource>, credentials: &Credentials) -> Self {
-        let observer = Self { tokens, certificate_ends: Arc::default() };
+    pub(crate) fn new(
+        tokens: Arc<dyn TokenSource>,
+        credentials: &Credentials,
+        dead_letters: Option<Arc<DeadLetterFolder>>,
+    ) -> Self {
+        let observer = Self { tokens, certificate_ends: Arc::default(), dead_letters };
         observer.note_credentials(credentials);
         observer
+    }
+
+    /// Adds the metrics of what it knows and the client does not.
+    pub(crate) fn register_metrics(&self, registry: &mut Registry) {
+        if let Some(folder) = &self.dead_letters {
+            folder.register_metrics(registry);
+        }
     }
 
     /// Remembers the end of the certificate, and warns if that is near.
@@ -121,6 +136,7 @@ impl Observer {
                     .and_then(|ms| OffsetDateTime::from_unix_timestamp_nanos(i128::from(ms) * 1_000_000).ok()),
                 unsynced_batches: stats.unsynced_records + stats.records_at_risk,
             }),
+            dead_letters: self.dead_letters.as_ref().map(|folder| folder.stats()),
         }
     }
 }
