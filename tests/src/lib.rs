@@ -6,8 +6,10 @@
 //! - [`peers`]: clients and servers on other people's HTTP/3, as child processes.
 //! - [`browser`]: Chromium without a window, for the page of the relay.
 //! - [`crowd`]: many runners at once.
+//! - [`agent`] and [`tools`]: the runner's agent, and other people's programs that write to it.
 //! - [mod@suite]: a test harness in which a test says what it needs, and is reported as ignored where that is not to be had.
 
+pub mod agent;
 pub mod browser;
 pub mod chaos;
 pub mod crowd;
@@ -23,6 +25,7 @@ pub mod rig;
 pub mod stores;
 pub mod suite;
 pub mod tcp;
+pub mod tools;
 pub mod wait;
 
 /// The examples of the README are compiled.

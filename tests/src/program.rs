@@ -32,6 +32,14 @@ pub enum Program {
     Promtool,
     /// What reads systemd's units. The system has it or not.
     SystemdAnalyze,
+    /// VictoriaMetrics' agent.
+    VmAgent,
+    /// Debian's Prometheus.
+    Prometheus,
+    /// Debian's syslog-ng.
+    SyslogNg,
+    /// curl. Nothing here gets it: its variable or `PATH` must say where it is.
+    Curl,
 }
 
 /// The program is nowhere.
@@ -71,6 +79,10 @@ impl Program {
             Self::Vmalert => "debian/usr/bin/vmalert",
             Self::Promtool => "promtool",
             Self::SystemdAnalyze => "systemd-analyze",
+            Self::VmAgent => "vmagent",
+            Self::Prometheus => "debian/usr/bin/prometheus",
+            Self::SyslogNg => "debian/usr/sbin/syslog-ng",
+            Self::Curl => "curl",
         }
     }
 
@@ -91,13 +103,28 @@ impl Program {
             Self::Vmalert => "TELEMETRY_VMALERT",
             Self::Promtool => "TELEMETRY_PROMTOOL",
             Self::SystemdAnalyze => "TELEMETRY_SYSTEMD_ANALYZE",
+            Self::VmAgent => "TELEMETRY_VMAGENT",
+            Self::Prometheus => "TELEMETRY_PROMETHEUS",
+            Self::SyslogNg => "TELEMETRY_SYSLOG_NG",
+            Self::Curl => "TELEMETRY_CURL",
         }
     }
 
-    /// Whether `tests/run` can get it. What it can't get is never required.
+    /// Whether `tests/run` can get it wherever there are Go and Python. What it can't get, or from Debian only, is never
+    /// required.
     #[must_use]
     pub const fn is_obtainable(self) -> bool {
-        !matches!(self, Self::VictoriaTraces | Self::Chromium | Self::Vmalert | Self::Promtool | Self::SystemdAnalyze)
+        !matches!(
+            self,
+            Self::VictoriaTraces
+                | Self::Chromium
+                | Self::Vmalert
+                | Self::Promtool
+                | Self::SystemdAnalyze
+                | Self::Curl
+                | Self::Prometheus
+                | Self::SyslogNg
+        )
     }
 
     /// Finds the program: where its variable says, in the target folder that this program runs from, then on `PATH`.

@@ -1,22 +1,31 @@
 //! What unmodified tools write to the agent is in the stores once, under the runner, whatever dies on the way.
 
-use std::collections::BTreeMap;
-use std::net::SocketAddr;
-use std::path::Path;
-use std::process::Stdio;
-use std::time::{Duration, Instant, SystemTime};
+mod stops;
+mod tools;
 
-use telemetry_proto::RunnerId;
-use telemetry_rig::program::Program;
+use std::collections::BTreeMap;
+use std::time::SystemTime;
+
+use http::StatusCode;
+use telemetry_rig::agent::AgentProgram;
 use telemetry_rig::rig::{Rig, StoreKind};
 use telemetry_rig::suite::TestResult;
-use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
-use tokio::net::TcpStream;
-use tokio::process::{Child, Command};
+
+use stops::*;
+use tools::*;
 
 telemetry_rig::suite! {
     what_tools_write_to_the_agent_is_stored_once needs [RunnerAgent];
     what_tools_write_to_the_agent_is_in_the_real_stores_once needs [VictoriaMetrics, VictoriaLogs, RunnerAgent];
+    vmagents_points_are_in_the_real_store_once_under_the_runner needs [VictoriaMetrics, VictoriaLogs, RunnerAgent, VmAgent];
+    prometheus_samples_are_in_the_real_store_once_under_the_runner
+        needs [VictoriaMetrics, VictoriaLogs, RunnerAgent, Prometheus];
+    syslog_ngs_lines_are_in_the_real_store_once_under_the_runner
+        needs [VictoriaMetrics, VictoriaLogs, RunnerAgent, SyslogNg];
+    curl_writes_through_the_unix_socket_into_the_real_stores needs [VictoriaMetrics, VictoriaLogs, RunnerAgent, Curl];
+    lesson_14_a_kill_at_any_stage_loses_at_most_what_was_not_answered_and_counts_what_it_finds needs [RunnerAgent];
+    lesson_20_an_agent_that_stops_while_its_retries_wait_ends_in_time_and_delivers_all_after_its_restart
+        needs [RunnerAgent];
 }
 
 async fn what_tools_write_to_the_agent_is_stored_once() -> TestResult {
@@ -33,129 +42,71 @@ const METRICS: &str = "/api/v1/import/prometheus";
 const REQUESTS: u32 = 20;
 
 async fn is_stored_once(rig: Rig) -> TestResult {
-    let folder = tempfile::tempdir()?;
-    let id = RunnerId::new("r1")?;
-    let issued = rig.cluster().issue(&id)?;
-    std::fs::write(folder.path().join("runner.pem"), &issued.chain_pem)?;
-    std::fs::write(folder.path().join("runner-key.pem"), &issued.key_pem)?;
-    std::fs::write(folder.path().join("ca.pem"), rig.cluster().root_pem())?;
-    let agent = Agent::start(folder.path(), rig.relay_address()).await?;
+    let agent = AgentProgram::start(&rig, "r1").await?;
     write(&agent, 0).await?;
     // A relay that dies between the store's answer and its own forgets that the batch was stored. Not in this test.
     let first = usize::try_from(REQUESTS)?;
     rig.metrics_store().wait_for_samples(first).await?;
     rig.log_store().wait_for_log_lines(first).await?;
-    agent.has_delivered(2 * first).await?;
+    agent.has_delivered(2 * u64::from(REQUESTS)).await?;
     rig.relay().kill().await?;
     write(&agent, 1).await?;
-    agent.kill().await?;
-    let agent = Agent::start(folder.path(), rig.relay_address()).await?;
+    agent.restart().await?;
     rig.relay().restart().await?;
     write(&agent, 2).await?;
+    all_is_stored_once(&rig, 3 * REQUESTS).await
+}
 
-    let expected = usize::try_from(3 * REQUESTS)?;
-    let samples = rig.metrics_store().wait_for_samples(expected).await?;
-    let mut points = BTreeMap::new();
+/// Points and lines with the numbers below `count` are in the stores, each once, under the runner.
+async fn all_is_stored_once(rig: &Rig, count: u32) -> TestResult {
+    points_are_stored_once(rig, count).await?;
+    let lines = rig.log_store().wait_for_log_lines(usize::try_from(count)?).await?;
+    assert!(lines.iter().all(|line| line.field("miren_runner") == "r1"));
+    each_once("lines", count, lines.iter().map(|line| line.field("number")))
+}
+
+async fn points_are_stored_once(rig: &Rig, count: u32) -> TestResult {
+    let samples = rig.metrics_store().wait_for_samples(usize::try_from(count)?).await?;
     for sample in &samples {
         assert_eq!((sample.name.as_str(), sample.label("miren_runner")), ("written", "r1"));
-        *points.entry(sample.label("number").to_owned()).or_insert(0) += 1;
     }
-    let lines = rig.log_store().wait_for_log_lines(expected).await?;
-    let mut records = BTreeMap::new();
-    for line in &lines {
-        assert_eq!(line.field("miren_runner"), "r1");
-        *records.entry(line.field("number").to_owned()).or_insert(0) += 1;
+    each_once("points", count, samples.iter().map(|sample| sample.label("number")))
+}
+
+/// Says what is missing and what is there twice, and not thousands of lines.
+fn each_once<'a>(what: &str, count: u32, numbers: impl Iterator<Item = &'a str>) -> TestResult {
+    let mut stored: BTreeMap<u32, u32> = BTreeMap::new();
+    for number in numbers {
+        *stored.entry(number.parse()?).or_default() += 1;
     }
-    let once: BTreeMap<String, i32> = (0..3 * REQUESTS).map(|number| (number.to_string(), 1)).collect();
-    assert_eq!((points, records), (once.clone(), once));
-    agent.kill().await?;
+    let missing: Vec<u32> = (0..count).filter(|number| !stored.contains_key(number)).take(5).collect();
+    let repeated: Vec<_> = stored.iter().filter(|(_, times)| **times > 1).take(5).collect();
+    assert!(
+        missing.is_empty() && repeated.is_empty() && stored.len() == usize::try_from(count)?,
+        "{what}: {} of {count} stored; missing: {missing:?}; more than once: {repeated:?}",
+        stored.len()
+    );
     Ok(())
 }
 
 /// As curl writes metrics, and as the http output of Fluent Bit writes logs.
-async fn write(agent: &Agent, part: u32) -> TestResult {
+async fn write(agent: &AgentProgram, part: u32) -> TestResult {
     for number in part * REQUESTS..(part + 1) * REQUESTS {
-        let point = format!("written{{entity=\"e\",number=\"{number}\"}} 1\n");
-        agent.post(METRICS, "text/plain", &point).await?;
+        write_point(agent, number).await?;
         let date = time::OffsetDateTime::from(SystemTime::now());
         let date = date.format(&time::format_description::well_known::Rfc3339)?;
         let line = format!(
             "{{\"date\":\"{date}\",\"log\":\"written\",\"number\":\"{number}\",\"entity\":\"e\",\"stream\":\"stdout\"}}\n"
         );
-        agent.post(LOGS, "application/x-ndjson", &line).await?;
+        let (status, why) = agent.http().post(LOGS, Some("application/x-ndjson"), line).await?;
+        assert_eq!(status, StatusCode::NO_CONTENT, "{why:?}");
     }
     Ok(())
 }
 
-/// The agent's program.
-struct Agent {
-    process: Child,
-    address: SocketAddr,
-}
-
-impl Agent {
-    async fn start(folder: &Path, relay: SocketAddr) -> Result<Self, Box<dyn std::error::Error>> {
-        let mut process = Command::new(Program::RunnerAgent.find()?)
-            .current_dir(folder)
-            .args(["run", "--certificate", "runner.pem", "--key", "runner-key.pem", "--ca", "ca.pem"])
-            .args(["--spool", "spool", "--listen", "127.0.0.1:0"])
-            .args(["--coordinator", &format!("localhost:{}", relay.port())])
-            .env_remove("RUST_LOG")
-            .stderr(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()?;
-        let log = process.stderr.take().ok_or("no log")?;
-        let mut lines = BufReader::new(log).lines();
-        let began = Instant::now();
-        while began.elapsed() < Duration::from_secs(30) {
-            let line = lines.next_line().await?.ok_or("the agent ended")?;
-            let event: serde_json::Value = serde_json::from_str(&line)?;
-            if let (Some("agent started"), Some(address)) = (event["message"].as_str(), event["address"].as_str()) {
-                let address = address.parse()?;
-                // Whoever does not read a pipe stops its writer in the end.
-                tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
-                return Ok(Self { process, address });
-            }
-        }
-        Err("the agent does not start".into())
-    }
-
-    /// Waits until the agent knows that so many items are delivered.
-    async fn has_delivered(&self, items: usize) -> TestResult {
-        let began = Instant::now();
-        while began.elapsed() < Duration::from_secs(30) {
-            let answer = self.exchange("GET /status HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").await?;
-            let body = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
-            let status: serde_json::Value = serde_json::from_str(body)?;
-            let delivered = |signal: &str| status["signals"][signal]["delivered"].as_u64().unwrap_or_default();
-            if delivered("metrics") + delivered("logs") == u64::try_from(items)? {
-                return Ok(());
-            }
-        }
-        Err("the agent does not deliver".into())
-    }
-
-    async fn exchange(&self, request: &str) -> std::io::Result<String> {
-        let mut stream = TcpStream::connect(self.address).await?;
-        stream.write_all(request.as_bytes()).await?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).await?;
-        Ok(answer)
-    }
-
-    /// Posts, and is told that it was taken.
-    async fn post(&self, path: &str, content_type: &str, body: &str) -> TestResult {
-        let request = format!(
-            "POST {path} HTTP/1.1\r\nHost: a\r\nContent-Type: {content_type}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
-            body.len()
-        );
-        let answer = self.exchange(&request).await?;
-        assert!(answer.starts_with("HTTP/1.1 204 "), "{answer}");
-        Ok(())
-    }
-
-    /// As kill -9.
-    async fn kill(mut self) -> TestResult {
-        Ok(self.process.kill().await?)
-    }
+async fn write_point(agent: &AgentProgram, number: u32) -> TestResult {
+    let point = format!("written{{entity=\"e\",number=\"{number}\"}} 1\n");
+    let (status, why) = agent.http().post(METRICS, Some("text/plain"), point).await?;
+    assert_eq!(status, StatusCode::NO_CONTENT, "{why:?}");
+    Ok(())
 }
