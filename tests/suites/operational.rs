@@ -22,12 +22,14 @@ use telemetry_rig::rig::{Rig, RigRelay};
 use telemetry_rig::stores::{Fault, Sample, Store};
 use telemetry_rig::suite::TestResult;
 use telemetry_rig::wait;
+use telemetry_runner_client::Point;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::timeout;
 
 telemetry_rig::suite! {
     without_a_sink_a_marked_batch_is_forwarded_like_others;
     a_marked_batch_goes_to_the_sinks_and_no_other_does;
+    what_a_runners_operational_writer_writes_goes_to_the_sinks_and_the_rest_to_the_store;
     sinks_come_and_go_while_the_relay_runs;
     the_answer_is_204_whatever_the_sinks_do;
     what_a_slow_sink_does_not_take_is_dropped_and_counted_for_it_alone;
@@ -170,6 +172,26 @@ async fn a_marked_batch_goes_to_the_sinks_and_no_other_does() -> TestResult {
     assert!(given.is_empty());
     let stored: Vec<_> = rig.metrics_store().samples().await?.into_iter().map(|sample| sample.name).collect();
     assert_eq!(stored, ["plain"]);
+    Ok(())
+}
+
+async fn what_a_runners_operational_writer_writes_goes_to_the_sinks_and_the_rest_to_the_store() -> TestResult {
+    let rig = Rig::builder().start().await?;
+    let (told, mut given) = sink(What::Take);
+    sinks(&rig).attach("told", told);
+    let client = &rig.runner(0).client;
+    let (plain, own) = (client.metrics(), client.metrics().operational());
+    // In turns: they don't mix.
+    for number in 0..3 {
+        plain.write(Point::new(format!("plain_{number}"), 1.0))?;
+        own.write(Point::new(format!("own_{number}"), 1.0))?;
+    }
+    assert_eq!(client.flush(SOON).await.delivered, 6);
+    assert_eq!(given.names().await?, ["own_0", "own_1", "own_2"]);
+    assert!(given.is_empty());
+    let mut stored: Vec<String> = rig.metrics_store().samples().await?.into_iter().map(|sample| sample.name).collect();
+    stored.sort();
+    assert_eq!(stored, ["plain_0", "plain_1", "plain_2"]);
     Ok(())
 }
 

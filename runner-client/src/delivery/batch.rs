@@ -20,6 +20,16 @@ pub struct BatchLimits {
     pub max_age: Duration,
 }
 
+/// What a batch is marked as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Stream {
+    /// Nothing: it goes to the store.
+    #[default]
+    Plain,
+    /// The runner's own series.
+    Operational,
+}
+
 /// Makes a body of a batch's items where they are not one as they stand.
 pub(crate) type Frame = Arc<dyn Fn(&[u8]) -> Vec<u8> + Send + Sync>;
 
@@ -38,11 +48,42 @@ pub(crate) struct Batch {
     pub(crate) encoding: BodyEncoding,
     /// What goes behind the path: names of fields.
     pub(crate) query: Option<Box<str>>,
+    /// Which stream it is marked for.
+    pub(crate) stream: Stream,
     /// Where the spool has it. `None`: it is in memory only.
     pub(crate) position: Option<Position>,
 }
 
-/// The batch that takes lines now.
+/// The batches that take lines now, one for each stream: lines of one don't close the other's.
+#[derive(Debug, Default)]
+pub(super) struct OpenBatches {
+    plain: OpenBatch,
+    operational: OpenBatch,
+}
+
+impl OpenBatches {
+    /// How many may be open at a time.
+    pub(super) const MAX: usize = 2;
+    pub(super) const STREAMS: [Stream; Self::MAX] = [Stream::Plain, Stream::Operational];
+
+    pub(super) const fn of(&mut self, stream: Stream) -> &mut OpenBatch {
+        match stream {
+            Stream::Plain => &mut self.plain,
+            Stream::Operational => &mut self.operational,
+        }
+    }
+
+    pub(super) const fn len(&self) -> usize {
+        self.plain.len() + self.operational.len()
+    }
+
+    /// When the first is to be closed for its age.
+    pub(super) fn due(&self, limits: &BatchLimits) -> Option<Instant> {
+        [self.plain.due(limits), self.operational.due(limits)].into_iter().flatten().min()
+    }
+}
+
+/// A batch that takes lines now.
 #[derive(Debug, Default)]
 pub(super) struct OpenBatch {
     buffer: Vec<u8>,
@@ -89,7 +130,13 @@ impl OpenBatch {
     }
 
     /// Closes the batch. `None` if it is empty.
-    pub(super) fn close(&mut self, id: impl FnOnce() -> Ulid, number: u64, frame: Option<&Frame>) -> Option<Batch> {
+    pub(super) fn close(
+        &mut self,
+        stream: Stream,
+        id: impl FnOnce() -> Ulid,
+        number: u64,
+        frame: Option<&Frame>,
+    ) -> Option<Batch> {
         let born = self.born.take()?;
         let mut body = std::mem::take(&mut self.buffer);
         if let Some(frame) = frame {
@@ -98,7 +145,7 @@ impl OpenBatch {
         body.shrink_to_fit();
         let items = std::mem::take(&mut self.items);
         let encoding = BodyEncoding::Identity;
-        Some(Batch { id: id(), number, items, body: body.into(), born, encoding, query: None, position: None })
+        Some(Batch { id: id(), number, items, body: body.into(), born, encoding, query: None, stream, position: None })
     }
 }
 
@@ -111,7 +158,7 @@ mod tests {
     #[test]
     fn a_batch_is_full_by_count_and_by_size() {
         let mut open = OpenBatch::default();
-        assert!(open.close(Ulid::nil, 0, None).is_none());
+        assert!(open.close(Stream::Plain, Ulid::nil, 0, None).is_none());
         assert!(!open.would_burst(100, &LIMITS), "an empty batch takes any line");
         open.push(b"1234", &LIMITS, Instant::now());
         assert!(!open.would_burst(6, &LIMITS) && open.would_burst(7, &LIMITS));
@@ -119,7 +166,7 @@ mod tests {
         assert!(!open.is_full(&LIMITS));
         open.push(b"b", &LIMITS, Instant::now());
         assert!(open.is_full(&LIMITS));
-        let batch = open.close(Ulid::nil, 7, None).unwrap();
+        let batch = open.close(Stream::Plain, Ulid::nil, 7, None).unwrap();
         assert_eq!((batch.items, batch.number, &batch.body[..]), (3, 7, &b"1234ab"[..]));
         open.push(b"0123456789", &LIMITS, Instant::now());
         assert!(open.is_full(&LIMITS));

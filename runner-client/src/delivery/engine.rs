@@ -18,7 +18,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::accounting::DropReason;
-use super::batch::Batch;
+use super::batch::{Batch, Stream};
 use super::dead_letter::{DeadLetters, Rejected};
 use super::notice::Notice;
 use super::outbox::Outbox;
@@ -212,6 +212,9 @@ impl Engine {
             BodyEncoding::Identity => {}
             BodyEncoding::Gzip => drop(headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"))),
             BodyEncoding::Zstd => drop(headers.insert(CONTENT_ENCODING, HeaderValue::from_static("zstd"))),
+        }
+        if batch.stream == Stream::Operational {
+            headers.insert(header::TELEMETRY_STREAM, HeaderValue::from_static(header::STREAM_OPERATIONAL));
         }
         headers.insert(header::WORKLOAD_TOKEN, token.header());
         if let Ok(id) = HeaderValue::from_str(&batch.id.to_string()) {

@@ -16,7 +16,7 @@ use telemetry_proto::Clock;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
-use super::batch::Batch;
+use super::batch::{Batch, Stream};
 use super::outbox::{NotTaken, Outbox};
 use crate::spool::{AppendError, BodyEncoding, Record, Recovery, Spool, SpoolStats, Stored};
 
@@ -28,8 +28,10 @@ const STORED_PER_TURN: usize = 64;
 const WORTH_COMPRESSING: usize = 1024;
 /// A query of a batch is stored up to this.
 const MAX_QUERY_BYTES: usize = 768;
-/// Where the numbers of a record's `extra` end and the query begins.
+/// Where the numbers of a record's `extra` end, and the mark of its stream is. The query is behind that.
 const NUMBERS: usize = 16;
+/// The mark of a batch of the runner's own series; any other is none.
+const OPERATIONAL: u8 = 1;
 
 /// Wakes the keeper.
 #[derive(Clone, Debug)]
@@ -227,7 +229,7 @@ impl Keeper {
     }
 
     fn batch(&self, outbox: &Outbox, Stored { position, record }: Stored) -> Batch {
-        let (number, query) = self.read_extra(&record.extra);
+        let (number, stream, query) = self.read_extra(&record.extra);
         Batch {
             id: record.batch_id,
             number,
@@ -236,27 +238,32 @@ impl Keeper {
             body: record.body,
             encoding: record.encoding,
             query,
+            stream,
             position: Some(position),
         }
     }
 
     fn extra(&self, batch: &Batch) -> Bytes {
         let query = batch.query.as_deref().filter(|query| query.len() <= MAX_QUERY_BYTES).unwrap_or_default();
-        let mut extra = BytesMut::with_capacity(NUMBERS + query.len());
+        let mut extra = BytesMut::with_capacity(NUMBERS + 1 + query.len());
         extra.put_u64(self.run);
         extra.put_u64(batch.number);
+        extra.put_u8(if batch.stream == Stream::Operational { OPERATIONAL } else { 0 });
         extra.put_slice(query.as_bytes());
         extra.freeze()
     }
 
-    /// The number, 0 for a batch of an earlier run, and the query.
-    fn read_extra(&self, extra: &[u8]) -> (u64, Option<Box<str>>) {
-        let Some((numbers, query)) = extra.split_at_checked(NUMBERS) else { return (0, None) };
+    /// The number, 0 for a batch of an earlier run, the stream and the query.
+    fn read_extra(&self, extra: &[u8]) -> (u64, Stream, Option<Box<str>>) {
+        let Some((numbers, [mark, query @ ..])) = extra.split_at_checked(NUMBERS) else {
+            return (0, Stream::Plain, None);
+        };
+        let stream = if *mark == OPERATIONAL { Stream::Operational } else { Stream::Plain };
         let (run, number) = numbers.split_at(8);
         let is_ours = run == self.run.to_be_bytes();
         let number = number.try_into().map_or(0, u64::from_be_bytes);
         let query = std::str::from_utf8(query).ok().filter(|query| !query.is_empty());
-        (if is_ours { number } else { 0 }, query.map(Into::into))
+        (if is_ours { number } else { 0 }, stream, query.map(Into::into))
     }
 
     fn count_dropped(&self, dropped: crate::spool::Dropped) {

@@ -20,7 +20,7 @@ pub use engine::RetrySettings;
 pub use outbox::{Keeping, NotTaken, SignalSettings, Taken};
 pub use pipeline::{CloseReport, FlushReport};
 
-pub(crate) use batch::Frame;
+pub(crate) use batch::{Frame, Stream};
 pub(crate) use engine::Way;
 pub(crate) use keeper::KeeperHandle;
 pub(crate) use outbox::Outbox;

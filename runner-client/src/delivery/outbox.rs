@@ -26,7 +26,7 @@ use ulid::Ulid;
 
 use self::desk::{Desk, Staged};
 use super::accounting::{DropReason, Tally};
-use super::batch::{Batch, BatchLimits, Frame, OpenBatch};
+use super::batch::{Batch, BatchLimits, Frame, OpenBatches, Stream};
 use super::keeper::Bell;
 use super::notice::Notice;
 use super::queue::{self, Queue};
@@ -145,7 +145,7 @@ pub(crate) struct Outbox {
 }
 
 struct State {
-    open: OpenBatch,
+    open: OpenBatches,
     queue: Queue,
     desk: Option<Desk>,
     tally: Tally,
@@ -164,10 +164,11 @@ impl Outbox {
         jitter: Arc<Jitter>,
         bell: Option<Bell>,
     ) -> Arc<Self> {
-        // The open batch has its share apart.
-        let budget = settings.max_memory - settings.batch.max_bytes;
+        // Open batches have their share apart.
+        let open = if signal == Signal::Metrics { OpenBatches::MAX } else { 1 };
+        let budget = settings.max_memory - open * settings.batch.max_bytes;
         let state = State {
-            open: OpenBatch::default(),
+            open: OpenBatches::default(),
             queue: Queue::new(budget),
             desk: bell.is_some().then(|| Desk::new(budget / 2)),
             tally: Tally::default(),
@@ -225,6 +226,11 @@ impl Outbox {
 impl Outbox {
     /// Takes one item, encoded: a line with its line feed, or what the frame goes around.
     pub(crate) fn push(&self, line: &[u8]) -> Result<Taken, NotTaken> {
+        self.push_to(Stream::Plain, line)
+    }
+
+    /// As [`push`](Self::push), for a stream; only metrics have another than the plain one.
+    pub(crate) fn push_to(&self, stream: Stream, line: &[u8]) -> Result<Taken, NotTaken> {
         let limits = &self.settings.batch;
         if line.len() > limits.max_bytes {
             return Err(self.refuse(DropReason::Oversize, NotTaken::Oversize));
@@ -244,16 +250,16 @@ impl Outbox {
                 self.tell_losses(told);
                 return Err(NotTaken::QueueFull);
             }
-            if state.open.would_burst(line.len(), limits) {
-                displaced += self.close_open(&mut state);
+            if state.open.of(stream).would_burst(line.len(), limits) {
+                displaced += self.close_stream(&mut state, stream);
                 wake = true;
             }
             // The first line of a batch starts its age.
-            wake |= state.open.is_empty();
-            state.open.push(line, limits, now);
+            wake |= state.open.of(stream).is_empty();
+            state.open.of(stream).push(line, limits, now);
             state.tally.took(1);
-            if state.open.is_full(limits) {
-                displaced += self.close_open(&mut state);
+            if state.open.of(stream).is_full(limits) {
+                displaced += self.close_stream(&mut state, stream);
                 wake = true;
             }
             state.losses.count(displaced, now)
@@ -300,7 +306,8 @@ impl Outbox {
             return Err(NotTaken::Closed);
         }
         let (id, number, born) = (self.new_id(), state.next_number, Instant::now());
-        let batch = Batch { id, number, items, body, born, encoding: BodyEncoding::Identity, query, position: None };
+        let (encoding, stream) = (BodyEncoding::Identity, Stream::Plain);
+        let batch = Batch { id, number, items, body, born, encoding, query, stream, position: None };
         let State { desk, queue, tally, .. } = &mut *state;
         let confirmation = match desk {
             None if queue::cost(&batch) > queue.budget() => return Err(NotTaken::Oversize),
@@ -335,9 +342,26 @@ impl Outbox {
         self.state.lock().tally.refused(items, reason);
     }
 
-    /// Closes the open batch, if there is one. Returns how many older items had to go.
+    /// Closes what is open. Returns how many older items had to go.
     fn close_open(&self, state: &mut State) -> u64 {
-        let Some(batch) = state.open.close(|| self.new_id(), state.next_number, self.frame.as_ref()) else { return 0 };
+        OpenBatches::STREAMS.into_iter().map(|stream| self.close_stream(state, stream)).sum()
+    }
+
+    /// Closes what is open and due. Returns how many older items had to go.
+    fn close_due(&self, state: &mut State, now: Instant) -> u64 {
+        let limits = &self.settings.batch;
+        let mut displaced = 0;
+        for stream in OpenBatches::STREAMS {
+            if state.open.of(stream).due(limits).is_some_and(|due| due <= now) {
+                displaced += self.close_stream(state, stream);
+            }
+        }
+        displaced
+    }
+
+    fn close_stream(&self, state: &mut State, stream: Stream) -> u64 {
+        let (number, frame) = (state.next_number, self.frame.as_ref());
+        let Some(batch) = state.open.of(stream).close(stream, || self.new_id(), number, frame) else { return 0 };
         state.next_number += 1;
         let displaced = if state.desk.is_some() { state.stage(batch) } else { state.enqueue(batch, self.keeps()) };
         if displaced > 0 {
@@ -373,7 +397,7 @@ impl Outbox {
         let open_is_due = state.open.due(&self.settings.batch).is_some_and(|due| due <= now);
         // What goes to the spool does not wait for what is before it.
         if open_is_due && (state.desk.is_some() || !state.queue.has_due(now)) {
-            expired += self.close_open(&mut state);
+            expired += self.close_due(&mut state, now);
         }
         let expiry = state.queue.oldest_birth().and_then(|born| born.checked_add(self.settings.max_wait));
         let wakes = [state.open.due(&self.settings.batch), state.queue.next_due(), expiry];
@@ -405,9 +429,7 @@ impl Outbox {
     pub(super) fn give_up_due(&self) {
         let now = Instant::now();
         let mut state = self.state.lock();
-        if state.open.due(&self.settings.batch).is_some_and(|due| due <= now) {
-            self.close_open(&mut state);
-        }
+        self.close_due(&mut state, now);
         let mut lost = 0;
         while let Some(batch) = state.queue.pop() {
             lost += state.drop_batch(&batch, DropReason::Unreachable);
@@ -502,14 +524,16 @@ impl Outbox {
     pub(crate) fn abandon(&self) -> u64 {
         let mut state = self.state.lock();
         let mut lost = 0;
-        let open = state.open.close(|| self.new_id(), u64::MAX, None);
+        let open = OpenBatches::STREAMS.map(|stream| {
+            state.open.of(stream).close(stream, || self.new_id(), u64::MAX, None).map(|batch| batch.items)
+        });
         while let Some(batch) = state.queue.pop() {
             lost += if batch.position.is_none() { batch.items } else { 0 };
         }
         while let Some(staged) = state.desk.as_mut().and_then(Desk::pop_front) {
             lost += staged.batch.items;
         }
-        lost += open.map_or(0, |batch| batch.items);
+        lost += open.into_iter().flatten().sum::<u64>();
         state.tally.gave_up(lost, DropReason::Shutdown);
         drop(state);
         self.settled.send_replace(());

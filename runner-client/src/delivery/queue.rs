@@ -203,7 +203,8 @@ mod tests {
         let id = Ulid::from_parts(number, 0);
         let body = vec![0; 1_000].into();
         let encoding = crate::spool::BodyEncoding::Identity;
-        Batch { id, number, items: 1, body, born: Instant::now(), encoding, query: None, position: None }
+        let stream = crate::delivery::batch::Stream::Plain;
+        Batch { id, number, items: 1, body, born: Instant::now(), encoding, query: None, stream, position: None }
     }
 
     fn queue_of(numbers: std::ops::Range<u64>) -> Queue {

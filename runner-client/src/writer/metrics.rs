@@ -6,7 +6,7 @@ use std::time::UNIX_EPOCH;
 use telemetry_proto::Clock;
 use telemetry_proto::exposition::{Point, write_point};
 
-use crate::delivery::{DropReason, NotTaken, Pipelines, Taken};
+use crate::delivery::{DropReason, NotTaken, Pipelines, Stream, Taken};
 
 /// The longest line that VictoriaMetrics reads; for a longer one it refuses the batch.
 const MAX_LINE_BYTES: usize = 256 * 1024;
@@ -18,11 +18,19 @@ const USUAL_LINE_BYTES: usize = 256;
 pub struct MetricsWriter {
     pipelines: Arc<Pipelines>,
     clock: Arc<dyn Clock>,
+    stream: Stream,
 }
 
 impl MetricsWriter {
     pub(crate) const fn new(pipelines: Arc<Pipelines>, clock: Arc<dyn Clock>) -> Self {
-        Self { pipelines, clock }
+        Self { pipelines, clock, stream: Stream::Plain }
+    }
+
+    /// Marks what this writer writes as the runner's own series (process, host, controllers): it goes in batches of its own,
+    /// which a coordinator that wants them takes apart instead of passing them on. Other writers are not touched.
+    #[must_use]
+    pub fn operational(self) -> Self {
+        Self { stream: Stream::Operational, ..self }
     }
 
     /// Writes a point. Without a timestamp of its own it gets the present one. Names are sanitised. NaN is refused: the
@@ -37,7 +45,7 @@ impl MetricsWriter {
         }
         point.timestamp_ms.get_or_insert_with(|| self.now());
         match line_of(&point) {
-            Some(line) => outbox.push(&line),
+            Some(line) => outbox.push_to(self.stream, &line),
             None => Err(outbox.refuse(DropReason::Oversize, NotTaken::Oversize)),
         }
     }

@@ -134,6 +134,35 @@ fn a_query_survives_a_restart() {
 }
 
 #[test]
+fn the_mark_of_a_stream_survives_a_restart_and_streams_do_not_close_each_others_batches() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut desk = Desk::new(config(&folder));
+    for (stream, line) in [
+        (Stream::Plain, "a\n"),
+        (Stream::Operational, "b\n"),
+        (Stream::Plain, "c\n"),
+        (Stream::Operational, "d\n"),
+        (Stream::Operational, "e\n"),
+    ] {
+        desk.metrics.push_to(stream, line.as_bytes()).unwrap();
+    }
+    desk.metrics.push_batch(Bytes::from_static(b"x\n"), 1, Some("_msg_field=m".into()), false).unwrap();
+    desk.metrics.stage_rest();
+    desk.turn();
+    let sent = desk.crash().drain();
+    let sent: Vec<_> = sent.iter().map(|batch| (batch.stream, std::str::from_utf8(&batch.body).unwrap())).collect();
+    assert_eq!(
+        sent,
+        [
+            (Stream::Plain, "a\nc\n"),
+            (Stream::Operational, "b\nd\n"),
+            (Stream::Plain, "x\n"),
+            (Stream::Operational, "e\n"),
+        ]
+    );
+}
+
+#[test]
 fn what_compresses_is_stored_compressed_if_that_is_wanted() {
     use std::io::Read as _;
     let folder = tempfile::tempdir().unwrap();
@@ -295,6 +324,7 @@ fn a_keeper_that_is_told_to_stop_stores_what_is_staged_and_frees_the_folder() {
 #[derive(Debug, Clone)]
 enum Step {
     Write(u8, u16),
+    Own(u16),
     Raw(u16),
     Turn,
     Deliver,
@@ -308,6 +338,7 @@ enum Step {
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
         6 => (1..10_u8, 1..3_000_u16).prop_map(|(items, len)| Step::Write(items, len)),
+        2 => (1..3_000_u16).prop_map(Step::Own),
         2 => (1..60_000_u16).prop_map(Step::Raw),
         4 => Just(Step::Turn),
         4 => Just(Step::Deliver),
@@ -355,6 +386,10 @@ proptest! {
             match step {
                 Step::Write(items, len) => {
                     (0..items).for_each(|_| desk.write(&format!("{}\n", "x".repeat(len.into()))));
+                }
+                Step::Own(len) => {
+                    let line = format!("{}\n", "y".repeat(len.into()));
+                    desk.metrics.push_to(Stream::Operational, line.as_bytes()).unwrap();
                 }
                 Step::Raw(len) => drop(desk.metrics.push_batch(vec![b'x'; len.into()].into(), 7, None, len % 2 == 0)),
                 Step::Turn => desk.turn(),

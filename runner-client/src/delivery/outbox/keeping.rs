@@ -27,11 +27,12 @@ impl Outbox {
         if due > now {
             return Some(due);
         }
-        let displaced = self.close_open(&mut state);
+        let displaced = self.close_due(&mut state, now);
         let told = state.losses.count(displaced, now);
+        let next = state.open.due(&self.settings.batch);
         drop(state);
         self.tell_losses(told);
-        None
+        next
     }
 
     /// The next batch to store. Until [`stored`](Self::stored) or [`not_stored`](Self::not_stored) it stays where it is.
