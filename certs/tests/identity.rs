@@ -8,10 +8,10 @@ use proptest::prelude::*;
 use rustls_pki_types::CertificateDer;
 use telemetry_certs::testing::{self, Hierarchy, Leaf, TestKey};
 use telemetry_certs::{
-    CoordinatorRequest, IdentityError, IdentitySource, Issued, KeyKind, PeerIdentity, RunnerRequest, describe,
-    looks_like_runner,
+    CoordinatorRequest, IdentityError, IdentitySource, Issued, KeyKind, PeerIdentity, RunnerRequest, WriterIdentity,
+    WriterRequest, describe, looks_like_runner,
 };
-use telemetry_proto::{RunnerId, RunnerIdError};
+use telemetry_proto::{RunnerId, RunnerIdError, WriterName};
 
 const UUID: &str = "0b2e9a6c-3b1f-4a55-9a0f-0d7f7a4f8c11";
 
@@ -129,6 +129,35 @@ fn names_that_are_not_exactly_one_runners_are_refused() {
         assert_eq!(identity_of(&leaf.issued_by(&authority)), Err(expected), "{leaf:?}");
     }
     assert_eq!(PeerIdentity::from_leaf(authority.certificate()), Err(IdentityError::Authority));
+}
+
+#[test]
+fn a_writers_certificate_names_it_and_no_runner() {
+    let authority = testing::authority();
+    let issued = authority.issue_writer(&WriterRequest::new(WriterName::new("gw").unwrap())).unwrap();
+    assert_eq!(identity_of(&issued), Err(IdentityError::NotRunnerUri), "it is no runner's");
+    let identity = WriterIdentity::from_leaf(&leaf_of(&issued)).unwrap();
+    let names = (identity.uri.as_deref(), identity.common_name.as_deref());
+    assert_eq!(names, (Some("spiffe://test/writer/gw"), Some("writer-gw")));
+    let by_name = Leaf::blank().common_name("edge.example").dns_name("runner-7.example").issued_by(&authority);
+    let identity = WriterIdentity::from_leaf(&leaf_of(&by_name)).unwrap();
+    assert_eq!((identity.uri, identity.common_name.as_deref()), (None, Some("edge.example")));
+    let runner = IdentityError::Runner;
+    for (leaf, expected) in [
+        (Leaf::runner("r7"), runner),
+        (Leaf::legacy_runner("r7"), runner),
+        (Leaf::blank().uri("spiffe://test/writer/gw").common_name("Runner-7"), runner),
+        (Leaf::blank().common_name("gw").uri("https://test/Runner/r7"), runner),
+        (Leaf::blank().uri("spiffe://test/writer/a").uri("spiffe://test/writer/b"), IdentityError::Ambiguous),
+        (Leaf::blank().common_name("gw").as_authority(), IdentityError::Authority),
+        (Leaf::blank().common_name("g\nw"), IdentityError::BadText),
+        (Leaf::blank().common_name("gw\0"), IdentityError::BadText),
+        (Leaf::blank().dns_name("gw.example"), IdentityError::Nameless),
+    ] {
+        let leaf_der = leaf_of(&leaf.issued_by(&authority));
+        assert_eq!(WriterIdentity::from_leaf(&leaf_der).map(|found| found.common_name), Err(expected), "{leaf:?}");
+    }
+    assert_eq!(WriterIdentity::from_leaf(&b"garbage".as_slice().into()), Err(IdentityError::Unreadable));
 }
 
 #[test]

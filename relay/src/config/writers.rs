@@ -21,7 +21,7 @@ pub struct WriterSection {
     pub name: Option<String>,
     /// The SPIFFE ID among its certificate's SAN URIs, exactly. This, `certificate_common_name` or both are required.
     pub certificate_uri: Option<String>,
-    /// Its certificate's common name, exactly.
+    /// Its certificate's common name, exactly. Alone, it is that of a certificate without a SPIFFE ID.
     pub certificate_common_name: Option<String>,
     /// A file with its token: at most 8 KiB of visible ASCII; white space around it does not count. Required.
     pub token_file: Option<PathBuf>,

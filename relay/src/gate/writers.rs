@@ -29,6 +29,9 @@ pub struct Writer {
 }
 
 /// Names that must be in a certificate, exactly so. Without any, no certificate will do.
+///
+/// A SPIFFE ID outranks the common name, as it does for runners: a writer that is known by its common name alone has a
+/// certificate without a SPIFFE ID.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct WriterCertificate {
     /// The one SPIFFE ID among the SAN URIs.
@@ -39,8 +42,8 @@ pub struct WriterCertificate {
 
 impl WriterCertificate {
     fn matches(&self, identity: &WriterIdentity) -> bool {
-        let is = |wanted: &Option<String>, found: &Option<String>| wanted.is_none() || wanted == found;
-        !self.is_empty() && is(&self.uri, &identity.uri) && is(&self.common_name, &identity.common_name)
+        let has_name = self.common_name.is_none() || self.common_name == identity.common_name;
+        !self.is_empty() && self.uri == identity.uri && has_name
     }
 
     const fn is_empty(&self) -> bool {
@@ -49,9 +52,8 @@ impl WriterCertificate {
 
     /// Whether one certificate could be both's.
     fn overlaps(&self, other: &Self) -> bool {
-        let agree =
-            |mine: &Option<String>, theirs: &Option<String>| mine.is_none() || theirs.is_none() || mine == theirs;
-        agree(&self.uri, &other.uri) && agree(&self.common_name, &other.common_name)
+        let names = (&self.common_name, &other.common_name);
+        self.uri == other.uri && (names.0.is_none() || names.1.is_none() || names.0 == names.1)
     }
 }
 
@@ -265,11 +267,11 @@ mod tests {
         let both = writer("a", "spiffe://c/writer/a", "gateway").certificate;
         let by_name = writer("a", "", "gateway").certificate;
         for (uri, common_name, of_both, of_name) in [
-            (Some("spiffe://c/writer/a"), Some("gateway"), true, true),
+            (Some("spiffe://c/writer/a"), Some("gateway"), true, false),
             (Some("spiffe://c/writer/a"), None, false, false),
             (None, Some("gateway"), false, true),
             (None, Some("Gateway"), false, false),
-            (Some("spiffe://c/writer/a2"), Some("gateway"), false, true),
+            (Some("spiffe://c/writer/a2"), Some("gateway"), false, false),
         ] {
             let identity = identity(uri, common_name);
             assert_eq!((both.matches(&identity), by_name.matches(&identity)), (of_both, of_name), "{identity:?}");
@@ -284,7 +286,9 @@ mod tests {
         assert_eq!(error(vec![a(), writer("a", "spiffe://c/writer/b", "")]), "two writers are called a");
         let same = "one certificate could be that of writer a and of writer b";
         assert_eq!(error(vec![a(), writer("b", "spiffe://c/writer/a", "")]), same);
-        assert_eq!(error(vec![a(), writer("b", "", "gateway")]), same, "a certificate may have both names");
+        assert_eq!(error(vec![a(), writer("b", "spiffe://c/writer/a", "gateway")]), same);
+        assert_eq!(error(vec![writer("a", "", "gateway"), writer("b", "", "gateway")]), same);
+        assert!(WriterSet::new(vec![a(), writer("b", "", "gateway")]).is_ok(), "a SPIFFE ID outranks a common name");
         assert_eq!(error(vec![writer("a", "", "")]), "nothing says which certificate is that of writer a");
         assert_eq!(error(vec![Writer { signals: Vec::new(), ..a() }]), "writer a may write nothing");
         let many = (0..=MAX_WRITERS).map(|n| writer(&format!("w{n}"), &format!("spiffe://c/writer/{n}"), ""));

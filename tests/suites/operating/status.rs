@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde_json::Value;
-use telemetry_proto::Signal;
+use telemetry_certs::WriterRequest;
+use telemetry_proto::{Signal, WriterName};
 use telemetry_rig::http::HttpClient;
 use telemetry_rig::net::free_address;
 use telemetry_rig::rig::Rig;
@@ -24,7 +25,22 @@ pub(crate) async fn the_status_has_what_its_documentation_says_and_nothing_else(
     assert!(documented.len() > 40);
 
     let admin = free_address()?;
-    let rig = Rig::builder().relay_program(&format!("[admin]\naddress = \"{admin}\"")).start().await?;
+    let folder = tempfile::tempdir()?;
+    let token_file = folder.path().join("token");
+    std::fs::write(&token_file, "secret")?;
+    let writer = |name: &str| {
+        format!(
+            "[[writers]]\nname = '{name}'\ncertificate_uri = 'spiffe://rig/writer/{name}'\ntoken_file = '{}'\n\
+             signals = ['metrics']\n",
+            token_file.display()
+        )
+    };
+    let settings = format!("[admin]\naddress = \"{admin}\"\n{}{}", writer("here"), writer("away"));
+    let rig = Rig::builder().relay_program(&settings).start().await?;
+    let request = WriterRequest::new(WriterName::new("here")?);
+    let gateway = rig.cluster().authority().issue_writer(&request)?.credentials()?;
+    let gateway = rig.raw_client_with(Some(&gateway)).await?;
+    gateway.write(Signal::Metrics).body("up 1\n").send().await?;
     let client = rig.raw_client(0).await?;
     client.write(Signal::Metrics).body("up 1\n").send().await?;
     let token = rig.token(0);
