@@ -2,7 +2,8 @@
 //!
 //! Nobody asks before someone wants to know: a client that only writes metrics and logs does without.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -11,7 +12,7 @@ use telemetry_proto::Route;
 use telemetry_proto::limits::MAX_CONTROL_BODY_BYTES;
 use telemetry_proto::policy::Policy;
 use tokio::sync::{Notify, watch};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::backoff::{Backoff, Jitter, retry_after};
 use crate::connection::{SendError, Transport};
@@ -22,6 +23,8 @@ pub(crate) const INTERVAL: Duration = Duration::from_secs(5 * 60);
 const MIN_INTERVAL: Duration = Duration::from_secs(5);
 /// Pauses after failures.
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+/// How long the first answer is worth waiting for. A coordinator that is away longer is away.
+const AWAITED: Duration = Duration::from_secs(30);
 /// Bounds a transport that does not bound itself.
 const ANSWER_WITHIN: Duration = Duration::from_secs(60);
 
@@ -38,6 +41,10 @@ struct Wake {
     wanted: Notify,
     /// What is known may be wrong.
     doubted: Notify,
+    /// When someone wanted to know first.
+    wanted_since: OnceLock<Instant>,
+    /// The coordinator has answered, whatever it said.
+    heard: AtomicBool,
 }
 
 /// The task's side of the handle.
@@ -59,6 +66,13 @@ impl PolicyHandle {
         self.policy.borrow().clone()
     }
 
+    /// Whether the coordinator's first answer is still to be expected: at most for 30 s since someone wanted to know. Until then, that there is no [policy](Self::current) says nothing about what the coordinator wants.
+    #[must_use]
+    pub fn is_awaited(&self) -> bool {
+        let is_young = self.wake.wanted_since.get().is_none_or(|since| since.elapsed() < AWAITED);
+        is_young && !self.wake.heard.load(Ordering::Relaxed)
+    }
+
     /// Changes with the policy.
     #[must_use]
     pub fn watch(&self) -> watch::Receiver<Option<Arc<Policy>>> {
@@ -72,6 +86,7 @@ impl PolicyHandle {
 
     /// Begins to ask.
     pub(crate) fn want(&self) {
+        self.wake.wanted_since.get_or_init(Instant::now);
         self.wake.wanted.notify_one();
     }
 }
@@ -85,6 +100,7 @@ impl Poller {
             let pause = match timeout(ANSWER_WITHIN, ask(&*transport)).await.unwrap_or(Err(AskError::Late)) {
                 Ok(policy) => {
                     self.publish(policy);
+                    self.wake.heard.store(true, Ordering::Relaxed);
                     backoff.reset();
                     jitter.between(interval.mul_f64(0.8), interval)
                 }

@@ -305,7 +305,7 @@ async fn what_no_store_would_take_is_refused_at_once_and_not_spooled() {
         (LOGS, &[], b"no json\n", 400),
         (LOGS, &[], b"[1]\n", 400),
         ("/v1/traces", &["Content-Type: application/json"], b"{}", 415),
-        ("/v1/traces", &["Content-Type: application/x-protobuf"], b"", 404),
+        ("/v1/traces", &["Content-Type: application/x-protobuf"], b"", 503),
         ("/api/v1/write", &[], b"x", 400),
         ("/api/v1/write", &["Content-Encoding: zstd"], &remote_write(&[]), 415),
         ("/api/v1/write", &["Content-Type: text/plain"], &remote_write(&[]), 415),

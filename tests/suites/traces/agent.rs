@@ -213,6 +213,20 @@ pub(crate) async fn the_agent_refuses_spans_at_once_and_keeps_none_where_the_coo
     agent.has_spooled_nothing().await
 }
 
+pub(crate) async fn spans_that_come_before_the_coordinator_was_heard_are_asked_for_again() -> TestResult {
+    let rig = rig(StoreKind::BuiltIn).start().await?;
+    rig.relay().kill().await?;
+    let agent = Agent::start(&rig, "r7").await?;
+    let client = HttpClient::new(agent.address);
+    let export = client.post("/v1/traces", Some("application/x-protobuf"), export("first", 1)).await?;
+    assert_eq!(export.0, StatusCode::SERVICE_UNAVAILABLE);
+    // An exporter obeys Retry-After and goes on for minutes; the SDK's first export finds no coordinator.
+    let program = python(&agent, "/v1/traces", &["request"]);
+    let (exported, ()) = tokio::try_join!(program, async { Ok(rig.relay().restart().await?) })?;
+    assert!(exported.exports.iter().all(|export| export == "SUCCESS"), "{:?}", exported.exports);
+    Ok(())
+}
+
 pub(crate) async fn spans_wait_in_the_memory_of_the_agent_up_to_their_bound_and_never_on_its_disk() -> TestResult {
     let rig = rig(StoreKind::BuiltIn).start().await?;
     let agent = Agent::start(&rig, "r7").await?;

@@ -40,6 +40,7 @@ telemetry_rig::suite! {
     spans_of_the_python_sdk_arrive_through_the_agent_under_its_runner_with_what_is_listed needs [RunnerAgent, PeerPython];
     a_journey_across_three_processes_is_one_trace_with_root_attempts_and_link needs [RunnerAgent, PeerPython];
     the_agent_refuses_spans_at_once_and_keeps_none_where_the_coordinator_takes_no_traces needs [RunnerAgent, PeerPython];
+    spans_that_come_before_the_coordinator_was_heard_are_asked_for_again needs [RunnerAgent, PeerPython];
     spans_wait_in_the_memory_of_the_agent_up_to_their_bound_and_never_on_its_disk needs [RunnerAgent];
     log_records_inside_a_span_name_it_and_others_name_none;
     two_implementations_with_one_ratio_agree_on_100_000_trace_ids;

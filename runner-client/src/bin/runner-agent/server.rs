@@ -157,9 +157,13 @@ impl Service {
         let (parts, body) = request.into_parts();
         let head = Head::parse(write, &parts)?;
         let signal = write.signal();
-        let takes = |policy: &telemetry_runner_client::Policy| policy.takes(Signal::Traces);
-        if signal == Signal::Traces && !self.client.policy().current().is_some_and(|policy| takes(&policy)) {
-            return Err((StatusCode::NOT_FOUND, "the coordinator does not take traces now"));
+        if signal == Signal::Traces {
+            let policy = self.client.policy();
+            match policy.current() {
+                Some(told) if told.takes(Signal::Traces) => {}
+                None if policy.is_awaited() => return Ok(not_heard_yet()),
+                _ => return Err((StatusCode::NOT_FOUND, "the coordinator does not take traces now")),
+            }
         }
         let expected = body.size_hint().upper().unwrap_or(MAX_BYTES as u64);
         let kib = u32::try_from(expected / 1024 + 1).unwrap_or(BODIES_KIB);
@@ -253,6 +257,14 @@ fn text(status: StatusCode, what: &'static str) -> Response<Full<Bytes>> {
     if matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE) {
         response.headers_mut().insert(RETRY_AFTER, COME_BACK.into());
     }
+    response
+}
+
+/// An exporter does not try again after a 404, and loses what a program did first.
+fn not_heard_yet() -> Response<Full<Bytes>> {
+    let mut response =
+        text(StatusCode::SERVICE_UNAVAILABLE, "the coordinator was not heard yet; come back in a second");
+    response.headers_mut().insert(RETRY_AFTER, 1.into());
     response
 }
 

@@ -83,6 +83,29 @@ async fn whoever_has_no_use_for_the_policy_does_not_ask() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_first_answer_is_awaited_until_it_comes_or_is_30_s_late() {
+    for told in [ALL, OFF, "404"] {
+        let coordinator = Coordinator::new(told, |_| Answer::delivered());
+        let client = coordinator.client().build().unwrap();
+        let policy = client.policy();
+        assert!(policy.is_awaited() && policy.current().is_none(), "{told}");
+        coordinator.asked(1).await;
+        sleep(Duration::from_secs(1)).await;
+        assert!(!policy.is_awaited(), "{told}");
+    }
+    let coordinator = Coordinator::new("500", |_| Answer::delivered());
+    let client = coordinator.client().build().unwrap();
+    let policy = client.policy();
+    sleep(Duration::from_secs(29)).await;
+    assert!(policy.is_awaited());
+    sleep(Duration::from_secs(2)).await;
+    assert!(!policy.is_awaited(), "given up");
+    *coordinator.policy.lock() = ALL.to_owned();
+    policy.watch().changed().await.unwrap();
+    assert!(!policy.is_awaited() && policy.current().is_some());
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_policy_is_asked_for_every_5_minutes_and_no_more_often_than_every_5_s_on_demand() {
     let coordinator = Coordinator::taking();
     let (client, _writer) = coordinator.ready().await;
