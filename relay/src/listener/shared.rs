@@ -26,6 +26,7 @@ pub(super) struct Shared {
     pub(super) peers: Peers,
     /// Who else than runners may connect.
     writers: Arc<Writers>,
+    /// Those of one transport.
     pub(super) handshakes: Handshakes,
     /// Places for connections, from before their handshake to their end.
     places: Arc<Semaphore>,
@@ -43,7 +44,7 @@ impl Shared {
         draining: watch::Receiver<bool>,
     ) -> Self {
         Self {
-            handshakes: Handshakes::new(config.max_handshakes, config.max_handshakes_per_network),
+            handshakes: handshakes(&config),
             places: Arc::new(Semaphore::new(config.max_connections.min(Semaphore::MAX_PERMITS))),
             metrics: metrics.meter(Transport::Quic),
             peers: Peers::default(),
@@ -54,9 +55,11 @@ impl Shared {
         }
     }
 
-    /// The same, counted for TCP.
+    /// The same for TCP, with handshakes and counters of its own: a silent TCP socket costs a stranger less than anything, and
+    /// must take no place from those who come over QUIC.
     pub(super) fn over_tcp(&self, metrics: &ListenerMetrics) -> Self {
-        Self { metrics: metrics.meter(Transport::Tcp), ..self.clone() }
+        let handshakes = handshakes(&self.config);
+        Self { metrics: metrics.meter(Transport::Tcp), handshakes, ..self.clone() }
     }
 
     /// Who showed this chain: the runner that its leaf names, or the writer that is known by it.
@@ -68,6 +71,10 @@ impl Shared {
     pub(super) fn place(&self) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.places).try_acquire_owned().ok()
     }
+}
+
+fn handshakes(config: &ListenerConfig) -> Handshakes {
+    Handshakes::new(config.max_handshakes, config.max_handshakes_per_network)
 }
 
 /// Why a handshake failed, as a label, by the alert that it failed with as a QUIC code (RFC 9001 section 4.8).

@@ -308,6 +308,9 @@ async fn handshakes_are_bounded_in_number_and_in_time() {
         silent.push(TcpStream::connect(listener.local_addr()).await.unwrap());
     }
     eventually("the others are turned away", || listener.metrics().refused("too-many-handshakes") >= 40).await;
+    // Who comes over QUIC does not notice.
+    let mut requests = cluster.connect(&listener, "r7").await.http().await;
+    assert_eq!(post(&mut requests, "x").await.unwrap().1, "r7");
     eventually("they time out", || listener.metrics().refused("handshake-timeout") >= 4).await;
     let mut client = Client::connect(&cluster, &listener, "r7", b"h2").await;
     assert_eq!(client.post("/", "x").await.unwrap().1, "r7");
