@@ -119,8 +119,8 @@ mod tests {
         told.recv_timeout(PATIENCE).unwrap();
         serves.store(false, Ordering::SeqCst);
         // One that was under way may still come.
-        while told.recv_timeout(WITHIN * 10).is_ok() {}
-        assert!(told.recv_timeout(WITHIN * 10).is_err());
+        let _ = told.recv_timeout(WITHIN * 2);
+        assert!(told.recv_timeout(WITHIN * 10).is_err(), "told while nothing serves");
     }
 
     #[test]
@@ -132,8 +132,8 @@ mod tests {
         drop(guard);
         told.recv_timeout(PATIENCE).unwrap();
         drop(watchdog);
-        // Until its end, which drops what it tells with.
-        while told.recv_timeout(PATIENCE).is_ok() {}
-        assert_eq!(told.try_recv(), Err(mpsc::TryRecvError::Disconnected));
+        // It ends, and drops what it tells with. Some that it told before may come first.
+        let ended = (0..100).any(|_| told.recv_timeout(PATIENCE) == Err(mpsc::RecvTimeoutError::Disconnected));
+        assert!(ended, "told without end");
     }
 }
