@@ -543,6 +543,28 @@ async fn an_early_answer_arrives_although_the_body_is_still_on_its_way() {
 }
 
 #[tokio::test]
+async fn what_is_still_on_its_way_after_an_early_answer_does_not_reset_the_connection_at_once() {
+    let cluster = Cluster::new();
+    let listener = listen(&cluster, service_fn(name));
+    let mut stream = connect(&cluster, &listener, "r7", b"http/1.1").await;
+    let head = format!("{HTTP1_POST}content-length: 100000000\r\n\r\n");
+    write(&mut stream, [head.as_bytes(), &[7; 256 * 1024]].concat()).await;
+    let mut answer = Vec::new();
+    while !answer.ends_with(b"r7") {
+        let mut some = [0; 1024];
+        let len = within(stream.read(&mut some)).await.unwrap();
+        answer.extend_from_slice(&some[..len]);
+    }
+    // A reset would be there by the second time.
+    for _ in 0..3 {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        write(&mut stream, vec![7; 64 * 1024]).await;
+    }
+    drop(stream);
+    gone(&listener).await;
+}
+
+#[tokio::test]
 async fn a_service_that_panics_ends_its_request_and_no_other() {
     let cluster = Cluster::new();
     let listener = listen(

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
 use hyper::server::conn::{http1, http2};
-use hyper_util::rt::TokioIo;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::pki_types::CertificateDer;
 use rustls::{AlertDescription, ProtocolVersion};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -20,7 +20,6 @@ use tokio::net::TcpStream;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 use tower::{BoxError, Service};
 
 use super::super::ListenerConfig;
@@ -128,13 +127,9 @@ where
     };
     let io = TokioIo::new(Watched::new(stream, Arc::clone(&vigil)));
     if is_http2 {
-        let requests = Requests { tasks: TaskTracker::new(), end: end.clone() };
-        let connection = http2(&shared.config, requests.clone()).serve_connection(io, exchange);
+        // Its requests are tasks of their own, and end with it.
+        let connection = http2(&shared.config).serve_connection(io, exchange);
         attend(&mut Box::pin(connection), &vigil, &end, &shared).await;
-        // What still runs has nobody left to answer to.
-        end.cancel();
-        requests.tasks.close();
-        requests.tasks.wait().await;
     } else {
         let mut connection = http1(&shared.config).serve_connection(io, exchange);
         if attend(&mut connection, &vigil, &end, &shared).await {
@@ -144,9 +139,9 @@ where
     tracing::debug!(peer = %peer.author(), remote = %peer.remote(), "peer disconnected");
 }
 
-fn http2(config: &ListenerConfig, requests: Requests) -> http2::Builder<Requests> {
+fn http2(config: &ListenerConfig) -> http2::Builder<TokioExecutor> {
     let limits = &config.transport;
-    let mut builder = http2::Builder::new(requests);
+    let mut builder = http2::Builder::new(TokioExecutor::new());
     builder
         .max_concurrent_streams(limits.max_requests)
         .initial_stream_window_size(limits.stream_window)
@@ -166,25 +161,6 @@ fn http1(config: &ListenerConfig) -> http1::Builder {
         // The vigil sees to it, over both versions alike.
         .header_read_timeout(None);
     builder
-}
-
-/// Runs the tasks of a connection's requests, until it ends.
-#[derive(Clone)]
-struct Requests {
-    tasks: TaskTracker,
-    end: CancellationToken,
-}
-
-impl<F> hyper::rt::Executor<F> for Requests
-where
-    F: Future<Output = ()> + Send + 'static,
-{
-    fn execute(&self, request: F) {
-        let end = self.end.clone();
-        self.tasks.spawn(async move {
-            end.run_until_cancelled(request).await;
-        });
-    }
 }
 
 /// A connection of hyper's.
@@ -214,13 +190,13 @@ where
     }
 }
 
-impl<I, S, B> Drive for Pin<Box<http2::Connection<I, S, Requests>>>
+impl<I, S, B> Drive for Pin<Box<http2::Connection<I, S, TokioExecutor>>>
 where
-    http2::Connection<I, S, Requests>: Future<Output = hyper::Result<()>>,
+    http2::Connection<I, S, TokioExecutor>: Future<Output = hyper::Result<()>>,
     S: hyper::service::HttpService<hyper::body::Incoming, ResBody = B, Error: Into<BoxError>>,
     I: hyper::rt::Read + hyper::rt::Write + Unpin,
     B: Body<Error: Into<BoxError>> + 'static,
-    Requests: hyper::rt::bounds::Http2ServerConnExec<S::Future, B>,
+    TokioExecutor: hyper::rt::bounds::Http2ServerConnExec<S::Future, B>,
 {
     fn poll_drive(&mut self, cx: &mut Context<'_>) -> Poll<hyper::Result<()>> {
         self.as_mut().poll(cx)
