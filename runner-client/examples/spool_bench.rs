@@ -1,4 +1,5 @@
-//! Measures the spool beside redb: appending with a sync per 32 records, draining, and starting with 1 GiB.
+//! Measures the spool beside redb: appending with a sync per 32 records, draining, and starting with 1 GiB; and the memory
+//! that spools of several sizes take.
 //!
 //! `cargo run --release --example spool_bench -p telemetry-runner-client [FOLDER]`. The folder says which disk is measured;
 //! it takes 2 GiB there.
@@ -41,7 +42,13 @@ fn main() -> Outcome {
         row("redb: read and remove, 32 a time", drain.0, drain.1);
     }
     println!();
-    start_with_a_gibibyte(&dir.path().join("gib"))
+    start_with_a_gibibyte(&dir.path().join("gib"))?;
+    println!();
+    println!("{:<34} {:>12} {:>14}", "memory of an open spool", "KiB more", "waiting");
+    for records in [1_024, 16_384, GIB_OF_RECORDS] {
+        memory(&dir.path().join(format!("memory-{records}")), records)?;
+    }
+    Ok(())
 }
 
 /// What the disk can do at this moment: the same bytes and syncs, and nothing else.
@@ -131,6 +138,30 @@ fn start_with_a_gibibyte(folder: &Path) -> Outcome {
         spool.close()?;
     }
     Ok(())
+}
+
+/// What is resident more with a spool of so many records that was opened, read in part and written to.
+fn memory(folder: &Path, records: u64) -> Outcome {
+    let mut spool = open(folder)?;
+    fill(&mut spool, records)?;
+    spool.close()?;
+    let before = resident_kib()?;
+    let mut spool = open(folder)?;
+    for _ in 0..1_000 {
+        spool.next(SpoolSignal::Logs)?;
+    }
+    fill(&mut spool, 32)?;
+    let more = resident_kib()?.saturating_sub(before);
+    println!("{:<34} {more:>12} {:>14}", format!("{} MiB", records * 4 / 1024), spool.stats().waiting.logs.records);
+    drop(spool);
+    Ok(std::fs::remove_dir_all(folder)?)
+}
+
+/// `VmRSS` of proc(5).
+fn resident_kib() -> Outcome<u64> {
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).ok_or("no VmRSS")?;
+    Ok(line.trim().trim_end_matches(" kB").trim().parse()?)
 }
 
 fn config(folder: &Path) -> SpoolConfig {

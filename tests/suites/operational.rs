@@ -179,6 +179,7 @@ async fn what_a_runners_operational_writer_writes_goes_to_the_sinks_and_the_rest
     let rig = Rig::builder().start().await?;
     let (told, mut given) = sink(What::Take);
     sinks(&rig).attach("told", told);
+    rig.runner(0).arm();
     let client = &rig.runner(0).client;
     let (plain, own) = (client.metrics(), client.metrics().operational());
     // In turns: they don't mix.
