@@ -17,8 +17,10 @@ use crate::spool::Position;
 
 /// Failures in a row that make a batch suspicious.
 const SUSPICIOUS: u32 = 3;
-/// How long a suspicious batch steps aside.
-const ASIDE: Duration = Duration::from_secs(60);
+/// How long a suspicious batch steps aside: twice as long each time. It may be innocent, and have met the end of three
+/// connections in a row; then it should not wait for a minute.
+const ASIDE_FLOOR: Duration = Duration::from_secs(2);
+const ASIDE_CEILING: Duration = Duration::from_secs(60);
 /// What a batch costs besides its bytes, roughly.
 const OVERHEAD: usize = 256;
 
@@ -33,6 +35,8 @@ pub(super) struct Queue {
 struct Entry {
     batch: Batch,
     suspicions: u32,
+    /// How often it stepped aside.
+    asides: u32,
     aside_until: Option<Instant>,
 }
 
@@ -59,7 +63,7 @@ impl Queue {
     /// Adds the newest batch.
     pub(super) fn push(&mut self, batch: Batch) {
         self.cost += cost(&batch);
-        self.entries.push_back(Entry { batch, suspicions: 0, aside_until: None });
+        self.entries.push_back(Entry { batch, suspicions: 0, asides: 0, aside_until: None });
     }
 
     /// The oldest batch if it was born at `cutoff` or before. Call until there is none.
@@ -136,7 +140,7 @@ impl Queue {
         let index = self.entries.iter().position(|entry| entry.batch.id == claim.id)?;
         for older in self.entries.range_mut(..index) {
             if older.suspicions >= SUSPICIOUS && older.is_due(now) {
-                older.aside_until = Some(now + ASIDE);
+                older.step_aside(now);
             }
         }
         self.remove(index)
@@ -185,6 +189,12 @@ impl Queue {
 }
 
 impl Entry {
+    fn step_aside(&mut self, now: Instant) {
+        let time = ASIDE_FLOOR.saturating_mul(2_u32.saturating_pow(self.asides)).min(ASIDE_CEILING);
+        self.aside_until = Some(now + time);
+        self.asides = self.asides.saturating_add(1);
+    }
+
     fn is_due(&self, now: Instant) -> bool {
         self.aside_until.is_none_or(|until| until <= now)
     }
@@ -256,12 +266,29 @@ mod tests {
             assert_eq!(claim(&mut queue), number, "the others are not delayed");
             queue.settle(Instant::now()).unwrap();
         }
-        tokio::time::advance(ASIDE).await;
+        tokio::time::advance(ASIDE_FLOOR).await;
         assert_eq!(claim(&mut queue), 0, "it is tried again now and then");
         queue.release(true);
         assert_eq!(claim(&mut queue), 5);
         queue.settle(Instant::now()).unwrap();
         assert_eq!(claim(&mut queue), 6);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_batch_that_fails_again_and_again_is_tried_less_and_less_often() {
+        let mut queue = queue_of(0..100);
+        let suspect = |queue: &mut Queue| {
+            while claim(queue) == 0 {
+                queue.release(true);
+            }
+            queue.settle(Instant::now()).unwrap();
+        };
+        for seconds in [2, 4, 8, 16, 32, 60, 60] {
+            suspect(&mut queue);
+            let until = queue.next_due().unwrap();
+            assert_eq!(until - Instant::now(), Duration::from_secs(seconds));
+            tokio::time::advance(Duration::from_secs(seconds)).await;
+        }
     }
 
     #[tokio::test(start_paused = true)]

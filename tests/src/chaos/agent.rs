@@ -73,7 +73,7 @@ type Dropped = BTreeMap<Signal, BTreeMap<String, u64>>;
 struct Counts {
     former_lives: Dropped,
     this_life: Dropped,
-    waiting: Option<u64>,
+    waiting: BTreeMap<Signal, u64>,
 }
 
 /// The part of `/status` that is read here.
@@ -147,7 +147,6 @@ impl Agent {
             let mut counts = self.counts.lock();
             let last = std::mem::take(&mut counts.this_life);
             add(&mut counts.former_lives, &last);
-            counts.waiting = None;
         }
         sleep(away).await;
         self.lives.next(died, end);
@@ -174,8 +173,8 @@ impl Agent {
         let status: Status = serde_json::from_slice(&body).ok()?;
         let waiting = status.signals.values().map(|signal| signal.waiting).sum();
         let mut counts = self.counts.lock();
+        counts.waiting = status.signals.iter().map(|(signal, status)| (*signal, status.waiting)).collect();
         counts.this_life = status.signals.into_iter().map(|(signal, status)| (signal, status.dropped)).collect();
-        counts.waiting = Some(waiting);
         Some(waiting)
     }
 
@@ -191,6 +190,11 @@ impl Agent {
             before = now;
             sleep(COME_BACK).await;
         }
+    }
+
+    /// How many items of a signal waited when it was asked last.
+    pub(super) fn waiting(&self, signal: Signal) -> u64 {
+        self.counts.lock().waiting.get(&signal).copied().unwrap_or_default()
     }
 
     /// What it dropped of a signal, by reason.

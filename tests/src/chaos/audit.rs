@@ -30,6 +30,8 @@ pub(super) struct Evidence<'a> {
     pub(super) sightings: &'a [Sighting],
     /// How often the store has each item.
     pub(super) stored: &'a HashMap<Item, u32>,
+    /// How many items the source says are waiting still.
+    pub(super) waiting: u64,
     /// What the source says that it dropped, by reason.
     pub(super) dropped: BTreeMap<String, u64>,
     /// Ends of the relay's lives.
@@ -57,6 +59,8 @@ pub struct Account {
     pub stored: u64,
     /// Dropped by the client, which says so, by reason.
     pub dropped: BTreeMap<String, u64>,
+    /// Not stored, but still waiting at the deadline.
+    pub waiting: u64,
     /// Counted as dropped, and delivered all the same.
     pub dropped_yet_delivered: u64,
     /// Written, not stored, and not counted as dropped.
@@ -92,6 +96,7 @@ impl Account {
             (&mut self.unacknowledged, other.unacknowledged),
             (&mut self.delivered, other.delivered),
             (&mut self.stored, other.stored),
+            (&mut self.waiting, other.waiting),
             (&mut self.dropped_yet_delivered, other.dropped_yet_delivered),
             (&mut self.lost, other.lost),
             (&mut self.lost_in_window, other.lost_in_window),
@@ -144,7 +149,8 @@ pub(super) fn audit(evidence: &Evidence<'_>) -> Account {
         }
     }
     let dropped = account.dropped.values().sum();
-    account.lost += u64::saturating_sub(never_stored, dropped);
+    account.waiting = evidence.waiting.min(never_stored);
+    account.lost += u64::saturating_sub(never_stored - account.waiting, dropped);
     account.dropped_yet_delivered = u64::saturating_sub(dropped, never_stored);
     for (item, copies) in evidence.stored.iter().filter(|(_, copies)| **copies > 1) {
         let seen = seen.get(item).map_or(&[][..], Vec::as_slice);
@@ -234,6 +240,7 @@ mod tests {
         entries: Vec<Entry>,
         sightings: Vec<Sighting>,
         stored: HashMap<Item, u32>,
+        waiting: u64,
         dropped: BTreeMap<String, u64>,
         relay_ends: Vec<(Instant, End)>,
         store_ends: Vec<(Instant, End)>,
@@ -250,6 +257,7 @@ mod tests {
                 entries: vec![Entry { run: ALL, acknowledged: Some(start) }],
                 sightings: Vec::new(),
                 stored: ALL.items().map(|item| (item, 1)).collect(),
+                waiting: 0,
                 dropped: BTreeMap::new(),
                 relay_ends: Vec::new(),
                 store_ends: Vec::new(),
@@ -269,6 +277,7 @@ mod tests {
                 entries: &self.entries,
                 sightings: &self.sightings,
                 stored: &self.stored,
+                waiting: self.waiting,
                 dropped: self.dropped.clone(),
                 relay_ends: &self.relay_ends,
                 store_ends: &self.store_ends,
@@ -300,6 +309,9 @@ mod tests {
         assert_eq!(case.audit().lost, 1);
         case.dropped.insert("queue_full".to_owned(), 5);
         assert_eq!(case.audit().lost, 0);
+        case.dropped.clear();
+        case.waiting = 2;
+        assert_eq!((case.audit().lost, case.audit().waiting), (3, 2));
     }
 
     #[test]

@@ -143,9 +143,6 @@ pub async fn run(settings: &Settings, mut interrupt: watch::Receiver<bool>, show
         agent.end().await?;
         notes.extend(agent.surprises());
     }
-    for writer in &arena.writers {
-        writer.end().await;
-    }
     let mut stored = readback::Stored::new();
     readback::metrics(&arena.metrics.store, &mut stored).await?;
     readback::logs(&arena.logs.store, &mut stored).await?;
@@ -166,6 +163,9 @@ pub async fn run(settings: &Settings, mut interrupt: watch::Receiver<bool>, show
             worst_recovery_ms: recovery.worst.map(|worst| u64::try_from(worst.as_millis()).unwrap_or(u64::MAX)),
         })
         .collect();
+    for writer in &arena.writers {
+        writer.end().await;
+    }
     keep_evidence(&arena, total.is_clean() && drained.is_some(), &mut notes);
     Ok(Report {
         ok: total.is_clean() && drained.is_some() && total.written > 0,
@@ -280,8 +280,10 @@ async fn drain(arena: &Arena, within: Duration, show: &Show) -> Option<Duration>
             waiting = waiting.zip(agent.ask().await).map(|(sum, more)| sum + more);
         }
         for writer in &arena.writers {
-            let more = writer.waiting().await;
-            waiting = waiting.map(|sum| sum + more);
+            for signal in SIGNALS {
+                let more = writer.waiting(signal).await;
+                waiting = waiting.map(|sum| sum + more);
+            }
         }
         match waiting {
             Some(0) => return Some(start.elapsed()),
@@ -299,7 +301,7 @@ async fn audit_all(arena: &Arena, stores: StoreKind, stored: &readback::Stored) 
         let kind = if agent.name == "agent-drops" { "agent that drops the oldest" } else { "agent" };
         for (signal, ledger) in [(Signal::Metrics, &agent.metrics), (Signal::Logs, &agent.logs)] {
             let entries = ledger.entries();
-            let source = Source { name: agent.name, signal, agent: Some(&agent.lives) };
+            let source = Source { name: agent.name, signal, agent: Some(&agent.lives), waiting: agent.waiting(signal) };
             let account = audit_one(arena, stores, stored, &source, &entries, agent.dropped(signal));
             reports.push(SourceReport { source: agent.name.to_owned(), kind, signal, account });
         }
@@ -308,7 +310,7 @@ async fn audit_all(arena: &Arena, stores: StoreKind, stored: &readback::Stored) 
         let kind = if writer.name == "writer-spool" { "writer with a spool" } else { "writer without a spool" };
         for (signal, ledger) in [(Signal::Metrics, &writer.metrics), (Signal::Logs, &writer.logs)] {
             let entries = ledger.entries();
-            let source = Source { name: writer.name, signal, agent: None };
+            let source = Source { name: writer.name, signal, agent: None, waiting: writer.waiting(signal).await };
             let account = audit_one(arena, stores, stored, &source, &entries, writer.dropped(signal).await);
             reports.push(SourceReport { source: writer.name.to_owned(), kind, signal, account });
         }
@@ -321,6 +323,7 @@ struct Source<'a> {
     signal: Signal,
     /// Of an agent, which may be killed.
     agent: Option<&'a Lives>,
+    waiting: u64,
 }
 
 fn audit_one(
@@ -338,6 +341,7 @@ fn audit_one(
         entries,
         sightings: &arena.witness.of(&stream),
         stored: stored.get(&stream).unwrap_or(&nothing),
+        waiting: source.waiting,
         dropped,
         relay_ends: &arena.relay.lives.ends(),
         store_ends: &arena.seat(source.signal).lives.ends(),

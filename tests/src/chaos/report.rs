@@ -91,6 +91,7 @@ impl fmt::Display for Report {
             (total.lost_by_store_kill, "lost: a store was killed before it wrote to disk what it had acknowledged"),
             (total.lost_in_window, "lost: an agent was killed within the window of its spool"),
             (total.repeated_by_feeder, "handed to an agent twice, since its answer was lost with it"),
+            (total.waiting, "still waiting at the deadline"),
             (total.dropped_yet_delivered, "counted as dropped, and delivered all the same"),
             (total.unacknowledged, "handed to an agent that gave no answer (not counted as written)"),
         ] {

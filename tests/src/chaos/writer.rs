@@ -81,10 +81,9 @@ impl Writer {
         }
     }
 
-    /// How many items wait.
-    pub(super) async fn waiting(&self) -> u64 {
-        let client = self.client.read().await;
-        [Signal::Metrics, Signal::Logs].map(|signal| client.tally(signal).waiting).iter().sum()
+    /// How many items of a signal wait.
+    pub(super) async fn waiting(&self, signal: Signal) -> u64 {
+        self.client.read().await.tally(signal).waiting
     }
 
     /// What it dropped of a signal, by reason.
