@@ -56,9 +56,9 @@ pub use self::report::{FaultReport, Report, SourceReport, summary};
 pub use self::show::Show;
 pub use self::usage::{ProcessUsage, UsageSample as ProcessSample};
 
-/// `-inmemoryDataFlushInterval` of both stores is 1 s here, after a second or two in which rows are gathered; the rest is for a disk that
-/// is busy.
-const STORE_WINDOW: Duration = Duration::from_secs(6);
+/// `-inmemoryDataFlushInterval` of both stores is 1 s here, and comes after seconds in which rows are gathered. 7 s were seen on a busy
+/// machine.
+const STORE_WINDOW: Duration = Duration::from_secs(10);
 /// `spool.sync_every_ms` of the agents.
 const SPOOL_WINDOW: Duration = Duration::from_secs(1);
 /// The signals that must not be lost.
@@ -160,7 +160,11 @@ pub async fn run(settings: &Settings, mut interrupt: watch::Receiver<bool>, show
         .map(|(kind, recovery)| FaultReport {
             kind,
             times: recovery.times,
-            worst_recovery_ms: recovery.worst.map(|worst| u64::try_from(worst.as_millis()).unwrap_or(u64::MAX)),
+            worst_recovery_ms: recovery
+                .worst
+                .as_ref()
+                .map(|(worst, _)| u64::try_from(worst.as_millis()).unwrap_or(u64::MAX)),
+            slowest_source: recovery.worst.map(|(_, (source, signal))| format!("{source} {signal}")),
         })
         .collect();
     for writer in &arena.writers {

@@ -8,13 +8,13 @@ use super::timeline::Incident;
 use super::witness::{Answer, Sighting, Stream};
 
 /// The worst of one kind of fault.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Recovery {
     /// How often it happened.
     pub(super) times: usize,
-    /// From the end of the fault to the next delivery of a source that it hit; the longest. `None` where another fault always came in
+    /// From the end of the fault to the next delivery of a source that it hit; the longest, and whose. `None` where another fault always came in
     /// between.
-    pub(super) worst: Option<Duration>,
+    pub(super) worst: Option<(Duration, Stream)>,
 }
 
 /// For each kind: from the end of each fault to the next delivery of each source that it hit. Where the next fault that may hit the
@@ -38,7 +38,9 @@ pub(super) fn measure(
             });
             if !is_disturbed {
                 let took = next.duration_since(incident.ended);
-                recovery.worst = recovery.worst.max(Some(took));
+                if recovery.worst.as_ref().is_none_or(|(worst, _)| took > *worst) {
+                    recovery.worst = Some((took, stream.clone()));
+                }
             }
         }
     }
@@ -77,10 +79,11 @@ mod tests {
         let streams =
             BTreeMap::from([(("agent".to_owned(), Signal::Logs), vec![sighting(50), sighting(300), sighting(900)])]);
         let alone = [incident(FaultKind::RelayKill, 60, 200)];
-        assert_eq!(measure(&alone, &streams)[&FaultKind::RelayKill].worst, Some(Duration::from_millis(100)));
+        let worst = |ms| Some((Duration::from_millis(ms), ("agent".to_owned(), Signal::Logs)));
+        assert_eq!(measure(&alone, &streams)[&FaultKind::RelayKill].worst, worst(100));
         let disturbed = [incident(FaultKind::RelayKill, 60, 200), incident(FaultKind::UdpBlock, 250, 400)];
         let measured = measure(&disturbed, &streams);
         assert_eq!(measured[&FaultKind::RelayKill], Recovery { times: 1, worst: None });
-        assert_eq!(measured[&FaultKind::UdpBlock].worst, Some(Duration::from_millis(500)));
+        assert_eq!(measured[&FaultKind::UdpBlock].worst, worst(500));
     }
 }

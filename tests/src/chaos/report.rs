@@ -55,7 +55,7 @@ pub struct SourceReport {
 }
 
 /// One kind of fault.
-#[derive(Debug, Clone, Copy, Serialize)]
+#[derive(Debug, Clone, Serialize)]
 pub struct FaultReport {
     /// The kind.
     pub kind: FaultKind,
@@ -64,6 +64,8 @@ pub struct FaultReport {
     /// The longest time from its end to the next delivery of a source that it hit, in milliseconds. `None` where the next fault always
     /// came in between.
     pub worst_recovery_ms: Option<u64>,
+    /// Whose that was: source and signal.
+    pub slowest_source: Option<String>,
 }
 
 const DASH: &str = "-";
@@ -99,7 +101,9 @@ impl fmt::Display for Report {
         }
         writeln!(f, "\n{:<15} {:>5}  {:>14}", "fault", "times", "worst recovery")?;
         for fault in &self.faults {
-            writeln!(f, "{:<15} {:>5}  {:>14}", fault.kind, fault.times, milliseconds(fault.worst_recovery_ms))?;
+            let (time, whose) =
+                (milliseconds(fault.worst_recovery_ms), fault.slowest_source.as_deref().unwrap_or_default());
+            writeln!(f, "{:<15} {:>5}  {time:>14}  {whose}", fault.kind, fault.times)?;
         }
         writeln!(
             f,
