@@ -13,6 +13,8 @@ mod authority;
 mod cluster;
 mod credentials;
 mod crl;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod identity;
 mod load;
 mod parse;

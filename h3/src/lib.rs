@@ -12,6 +12,8 @@ pub mod client;
 mod failure;
 pub mod fields;
 mod frames;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 pub mod guard;
 mod limits;
 pub mod server;

@@ -7,6 +7,8 @@
 pub mod claims;
 pub mod clock;
 pub mod exposition;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 pub mod header;
 pub mod limits;
 pub mod mint;

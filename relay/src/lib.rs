@@ -6,6 +6,8 @@ pub mod admission;
 mod builder;
 pub mod config;
 pub mod forward;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 pub mod gate;
 mod hand_over;
 pub mod intake;

@@ -40,6 +40,8 @@ mod backoff;
 mod client;
 mod connection;
 mod delivery;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod metrics;
 mod policy;
 pub mod spool;

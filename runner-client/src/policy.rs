@@ -10,7 +10,7 @@ use bytes::Bytes;
 use http::{Request, Response, StatusCode, Uri};
 use telemetry_proto::Route;
 use telemetry_proto::limits::MAX_CONTROL_BODY_BYTES;
-use telemetry_proto::policy::Policy;
+use telemetry_proto::policy::{Policy, TracesPolicy};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -172,11 +172,26 @@ async fn ask(transport: &dyn Transport) -> Result<Option<Policy>, AskError> {
     read(&transport.send(request).await?)
 }
 
+/// Fuzz target: a status of three digits alone, or the body of a 200.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn fuzz(data: &[u8]) {
+    let status = StatusCode::from_bytes(data);
+    let body = if status.is_ok() { Bytes::new() } else { Bytes::copy_from_slice(data) };
+    let mut response = Response::new(body);
+    *response.status_mut() = status.unwrap_or(StatusCode::OK);
+    if let Ok(Some(policy)) = read(&response) {
+        let ratio = policy.traces.map(|traces| traces.sample_ratio);
+        assert!(ratio.is_none_or(|ratio| (0.0..=1.0).contains(&ratio)), "{ratio:?} is no share");
+    }
+}
+
 /// A coordinator that has no such path is an older one, without a policy.
 fn read(response: &Response<Bytes>) -> Result<Option<Policy>, AskError> {
     match response.status() {
         StatusCode::OK if response.body().len() as u64 <= MAX_CONTROL_BODY_BYTES => {
-            serde_json::from_slice(response.body()).map(Some).map_err(|_| AskError::Unreadable)
+            let policy: Policy = serde_json::from_slice(response.body()).map_err(|_| AskError::Unreadable)?;
+            let is_share = |traces: TracesPolicy| (0.0..=1.0).contains(&traces.sample_ratio);
+            if policy.traces.is_none_or(is_share) { Ok(Some(policy)) } else { Err(AskError::Unreadable) }
         }
         StatusCode::OK => Err(AskError::Unreadable),
         StatusCode::NOT_FOUND => Ok(None),

@@ -39,3 +39,13 @@ pub fn load(path: &Path, env: &dyn EnvSource) -> Result<Settings, ConfigFaults> 
     let file = ConfigFile::parse(&text, env)?;
     assemble::assemble(&file, path)
 }
+
+/// Fuzz target: what can be said of a text without opening a file.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn examine_text(text: &str) -> Result<(), ConfigFaults> {
+    let file = ConfigFile::parse(text, &[("", ""); 0])?;
+    let mut faults = ConfigFaults::default();
+    file.limits.check(&mut faults);
+    let tenants = tenants::tenants(&file, &mut faults);
+    faults.into_result(tenants).map(drop)
+}

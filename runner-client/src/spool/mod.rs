@@ -42,6 +42,8 @@ mod disk;
 mod error;
 mod folder;
 mod format;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 mod lane;
 mod record;
 mod recovery;

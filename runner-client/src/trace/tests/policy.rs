@@ -59,7 +59,7 @@ async fn the_ratio_follows_the_policy() {
 async fn what_is_known_holds_while_the_coordinator_is_away() {
     let coordinator = Coordinator::taking();
     let (client, writer) = coordinator.ready().await;
-    for trouble in ["500", "403", r#""nonsense"#] {
+    for trouble in ["500", "403", r#""nonsense"#, &ALL.replace("1.0", "1.01"), &ALL.replace("1.0", "-0.5")] {
         *coordinator.policy.lock() = trouble.to_owned();
         let asked = *coordinator.asked.borrow();
         coordinator.asked(asked + 3).await;
