@@ -2,6 +2,7 @@
 //!
 //! - [`stores`]: VictoriaMetrics, VictoriaLogs and VictoriaTraces as child processes, and a built-in store that speaks the
 //!   same three write paths, records what it is asked and misbehaves on demand.
+//! - [`mod@bench`]: the relay beside what people would use instead.
 //! - [`mod@chaos`]: agents, writers and stores while everything fails by a schedule, and the account of every item.
 //! - [`peers`]: clients and servers on other people's HTTP/3, as child processes.
 //! - [`browser`]: Chromium without a window, for the page of the relay.
@@ -10,6 +11,7 @@
 //! - [mod@suite]: a test harness in which a test says what it needs, and is reported as ignored where that is not to be had.
 
 pub mod agent;
+pub mod bench;
 pub mod browser;
 pub mod chaos;
 pub mod crowd;

@@ -113,16 +113,20 @@ impl Process {
 
     /// Sends it a signal, by name without `SIG`. Nothing happens if it does not run.
     pub(crate) async fn signal(&self, name: &str) -> io::Result<()> {
-        let pid = self.child.lock().as_ref().and_then(Child::id);
-        match pid {
-            Some(pid) => send_signal(pid, name).await,
-            None => Ok(()),
+        match self.pid() {
+            Ok(pid) => send_signal(pid, name).await,
+            Err(_) => Ok(()),
         }
+    }
+
+    /// Its number, while it runs.
+    pub(crate) fn pid(&self) -> io::Result<u32> {
+        self.child.lock().as_ref().and_then(Child::id).ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
     /// What it holds now (Linux: proc(5)).
     pub(crate) fn usage(&self) -> io::Result<Usage> {
-        let pid = self.child.lock().as_ref().and_then(Child::id).ok_or(io::ErrorKind::NotFound)?;
+        let pid = self.pid()?;
         let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
         let number = |name: &str| {
             let line = status.lines().find_map(|line| line.strip_prefix(name))?;

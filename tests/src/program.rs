@@ -12,6 +12,8 @@ pub enum Program {
     VictoriaLogs,
     /// VictoriaTraces, single node. Nothing here builds it: its variable or `PATH` must say where it is.
     VictoriaTraces,
+    /// VictoriaMetrics' proxy with authentication.
+    Vmauth,
     /// The relay.
     Relay,
     /// The runner's agent.
@@ -69,6 +71,7 @@ impl Program {
             Self::VictoriaMetrics => "victoria-metrics",
             Self::VictoriaLogs => "victoria-logs",
             Self::VictoriaTraces => "victoria-traces",
+            Self::Vmauth => "vmauth",
             Self::Relay => "telemetry-relay",
             Self::RunnerAgent => "runner-agent",
             Self::PeerGo => "peer-go",
@@ -93,6 +96,7 @@ impl Program {
             Self::VictoriaMetrics => "TELEMETRY_VICTORIA_METRICS",
             Self::VictoriaLogs => "TELEMETRY_VICTORIA_LOGS",
             Self::VictoriaTraces => "TELEMETRY_VICTORIA_TRACES",
+            Self::Vmauth => "TELEMETRY_VMAUTH",
             Self::Relay => "TELEMETRY_RELAY",
             Self::RunnerAgent => "TELEMETRY_RUNNER_AGENT",
             Self::PeerGo => "TELEMETRY_PEER_GO",

@@ -2,7 +2,10 @@ module telemetry.test/peers
 
 go 1.26.0
 
-require github.com/quic-go/quic-go v0.65.0
+require (
+	github.com/golang-jwt/jwt/v5 v5.3.1
+	github.com/quic-go/quic-go v0.65.0
+)
 
 require (
 	github.com/quic-go/qpack v0.6.0 // indirect

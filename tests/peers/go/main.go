@@ -2,8 +2,10 @@
 //
 //	peer-go client -address HOST:PORT -ca FILE -cert FILE -key FILE
 //	peer-go server -address HOST:PORT -ca FILE -cert FILE -key FILE -jwks FILE -issuer ISSUER -metrics URL -logs URL
+//	peer-go relay  -address HOST:PORT -ca FILE -cert FILE -key FILE -jwks FILE -issuer ISSUER -store URL
 //
-// Both talk to the test in lines of JSON; see client.go and server.go. They end when their standard input does.
+// The first two talk to the test in lines of JSON; see client.go and server.go. The third is what telemetry-bench measures
+// the relay beside; see relay.go. They end when their standard input does.
 package main
 
 import (
@@ -18,9 +20,9 @@ import (
 )
 
 func main() {
-	commands := map[string]func([]string) error{"client": client, "server": server}
+	commands := map[string]func([]string) error{"client": client, "server": server, "relay": relaying}
 	if len(os.Args) < 2 || commands[os.Args[1]] == nil {
-		fmt.Fprintln(os.Stderr, "usage: peer-go client|server FLAGS")
+		fmt.Fprintln(os.Stderr, "usage: peer-go client|server|relay FLAGS")
 		os.Exit(64)
 	}
 	if err := commands[os.Args[1]](os.Args[2:]); err != nil {

@@ -2,7 +2,7 @@
 //! with ngtcp2; and over TCP Go's net/http, curl and Python's requests. What they say and understand is written down in `tests/peers`.
 
 mod client;
-mod process;
+pub(crate) mod process;
 mod server;
 
 use std::path::PathBuf;
@@ -51,11 +51,13 @@ pub enum PeerError {
     Timeout,
 }
 
-/// The two sides that a peer can be.
+/// What a peer can be.
 #[derive(Debug, Clone, Copy)]
-enum Side {
+pub(crate) enum Side {
     Client,
     Server,
+    /// A relay of the same contract, to be measured: it says nothing of what it sees. On Go alone.
+    Relay,
 }
 
 impl Stack {
@@ -64,11 +66,14 @@ impl Stack {
         match (self, side) {
             (Self::Go, Side::Client) => Ok((Program::PeerGo.find()?, vec!["client".into()])),
             (Self::Go, Side::Server) => Ok((Program::PeerGo.find()?, vec!["server".into()])),
+            (Self::Go, Side::Relay) => Ok((Program::PeerGo.find()?, vec!["relay".into()])),
             (Self::Python, Side::Client) => python("client.py"),
             (Self::Python, Side::Server) => python("server.py"),
             (Self::Curl, Side::Client) => python("curl.py"),
             (Self::Requests, Side::Client) => python("plain.py"),
-            (Self::Curl | Self::Requests, Side::Server) => Err(PeerError::NoServer(self)),
+            (Self::Python, Side::Relay) | (Self::Curl | Self::Requests, Side::Server | Side::Relay) => {
+                Err(PeerError::NoServer(self))
+            }
         }
     }
 }

@@ -13,19 +13,19 @@ use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use super::{PeerError, Side, Stack};
 
 /// Its output, line by line.
-pub(super) struct Output(Lines<BufReader<ChildStdout>>);
+pub(crate) struct Output(Lines<BufReader<ChildStdout>>);
 
 /// A peer that runs. Killed when dropped.
-pub(super) struct PeerProcess {
-    pub(super) child: Child,
-    pub(super) input: ChildStdin,
-    pub(super) output: Output,
+pub(crate) struct PeerProcess {
+    pub(crate) child: Child,
+    pub(crate) input: ChildStdin,
+    pub(crate) output: Output,
     /// Its files; they outlive it.
-    pub(super) folder: TempDir,
+    pub(crate) folder: TempDir,
 }
 
 /// Starts a peer with its address, certificate and trust, and whatever flags more.
-pub(super) fn start(
+pub(crate) fn start(
     stack: Stack,
     side: Side,
     address: &str,
@@ -66,7 +66,7 @@ pub(super) fn start(
 }
 
 /// The value of a flag.
-pub(super) enum Flag {
+pub(crate) enum Flag {
     /// The text itself.
     Text(String),
     /// The name of a file with this text.
@@ -75,7 +75,7 @@ pub(super) enum Flag {
 
 impl Output {
     /// The next line, read.
-    pub(super) async fn next<T: DeserializeOwned>(&mut self) -> Result<T, PeerError> {
+    pub(crate) async fn next<T: DeserializeOwned>(&mut self) -> Result<T, PeerError> {
         let line = self.0.next_line().await?.ok_or(PeerError::Ended)?;
         serde_json::from_str(&line).map_err(|error| PeerError::Line(format!("{error} in {line}")))
     }

@@ -137,6 +137,11 @@ impl RelayProgram {
         self.process.log()
     }
 
+    /// Its number, while it runs.
+    pub(crate) fn pid(&self) -> std::io::Result<u32> {
+        self.process.pid()
+    }
+
     /// What it holds now.
     ///
     /// # Errors

@@ -66,6 +66,11 @@ impl RealStore {
         self.address
     }
 
+    /// The number of its process, while it runs.
+    pub(crate) fn pid(&self) -> std::io::Result<u32> {
+        self.process.pid()
+    }
+
     /// All that VictoriaMetrics has stored.
     ///
     /// # Errors

@@ -2,7 +2,10 @@ module telemetry.test/stores/victoriametrics
 
 go 1.26.6
 
-tool github.com/VictoriaMetrics/VictoriaMetrics/app/victoria-metrics
+tool (
+	github.com/VictoriaMetrics/VictoriaMetrics/app/victoria-metrics
+	github.com/VictoriaMetrics/VictoriaMetrics/app/vmauth
+)
 
 require (
 	cloud.google.com/go/compute/metadata v0.9.0 // indirect
