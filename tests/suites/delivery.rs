@@ -31,6 +31,7 @@ telemetry_rig::suite! {
     a_key_rotation_costs_nothing;
     a_batch_is_stored_once_however_often_it_is_sent;
     a_batch_that_the_store_rejects_delays_no_other;
+    lesson_21_each_request_is_acknowledged_by_its_own_response;
 }
 
 /// Written is numbered, so that what is missing and what is there twice can be told.
@@ -388,5 +389,25 @@ async fn a_batch_that_the_store_rejects_delays_no_other() -> TestResult {
     assert_eq!(tally.dropped(DropReason::Rejected), 100);
     let stored = stored_points(&rig, 100).await.map_err(|error| error.to_string())?;
     assert_same("points", &stored, &each_once(&["r1"], 100..200));
+    Ok(())
+}
+
+async fn lesson_21_each_request_is_acknowledged_by_its_own_response() -> TestResult {
+    let rig = Rig::builder().start().await?;
+    let runner = rig.runner(0);
+    runner.arm();
+    // Points and records are sent at the same moment over one connection; the store takes one request and refuses the other.
+    for refused in 0..4 {
+        let late = Fault::AnswerRetryAfter(StatusCode::TOO_MANY_REQUESTS, 1);
+        let good = Fault::Delay(Duration::from_millis(50));
+        rig.built_in_store().script(if refused % 2 == 0 { [late, good] } else { [good, late] });
+        write_both(runner, refused * 100..(refused + 1) * 100)?;
+        flush(runner).await;
+        assert_eq!(runner.client.tally(Signal::Metrics).delivered, u64::from(refused + 1) * 100);
+        assert_eq!(runner.client.tally(Signal::Logs).delivered, u64::from(refused + 1) * 100);
+        all_is_stored_once(&rig, &["r1"], 0..(refused + 1) * 100).await?;
+    }
+    let refusals = rig.built_in_store().requests().len() - 8;
+    assert!(refusals >= 4, "{refusals} of the requests were refused");
     Ok(())
 }
