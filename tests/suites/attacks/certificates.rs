@@ -201,7 +201,7 @@ async fn attempt(relay: SocketAddr, roots: &Roots, shown: &Credentials, token: &
 async fn intermediate_missing() -> TestResult {
     let Hierarchy { root, intermediate } = Hierarchy::new(KeyKind::Ed25519);
     let cluster = Cluster::of(intermediate, &root.certificate_pem())?;
-    let rig = Rig::builder().cluster(cluster).runners(2).start().await?;
+    let rig = Rig::builder().cluster(cluster).runners(2).tcp().start().await?;
     let issued = Leaf::runner("r1").issued_by(rig.cluster().authority());
     let whole = rig.token_for(&RunnerId::new("r1")?).sign(rig.signing_key());
     let leaf_alone = issued.chain_pem.split_inclusive("-----END CERTIFICATE-----\n").next().unwrap_or_default();
