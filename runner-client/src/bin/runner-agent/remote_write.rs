@@ -323,9 +323,12 @@ mod tests {
     #[test]
     fn labels_that_many_samples_repeat_do_not_burst_the_limit() {
         let value = "x".repeat(1 << 20);
-        let samples = vec![(1.0, 1); 100_000];
-        let request = request(vec![series(&[("__name__", "up"), ("l", &value)], &samples)]);
-        assert_eq!(translate(&request), Err(Fault::TooLarge));
+        let repeated = |times| {
+            let samples = vec![(1.0, 1); times];
+            translate(&request(vec![series(&[("__name__", "up"), ("l", &value)], &samples)]))
+        };
+        assert_eq!(repeated(31).unwrap().points, 31);
+        assert_eq!(repeated(32), Err(Fault::TooLarge));
     }
 
     #[test]
