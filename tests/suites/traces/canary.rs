@@ -235,3 +235,69 @@ pub(crate) async fn what_is_no_otlp_is_refused_and_never_repaired() -> TestResul
     write(good).await?.expect_delivered()?;
     Ok(())
 }
+
+/// Each with the reason that it is refused for.
+fn bad_bodies() -> Result<Vec<(&'static str, bool, Vec<u8>, Reason)>, std::io::Error> {
+    let field = |number: u32, message: &[u8]| {
+        let mut whole = Vec::with_capacity(message.len() + 10);
+        prost::encoding::bytes::encode(number, &message.to_vec(), &mut whole);
+        whole
+    };
+    let in_request = |span: &[u8]| field(1, &field(2, &field(2, span)));
+    let ids = [field(1, &[1; 16]), field(2, &[2; 8])].concat();
+    let mut value = vec![0x10, 1];
+    for _ in 0..10_000 {
+        value = field(5, &field(1, &value));
+    }
+    let deep = field(9, &[field(1, b"http.route"), field(2, &value)].concat());
+    let spans = field(2, &ids).repeat(70_000);
+    let mut bomb = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+    for _ in 0..256 {
+        std::io::Write::write_all(&mut bomb, &vec![0; 1 << 20])?;
+    }
+    let attributes = field(9, &field(1, b"k")).repeat(300);
+    Ok(vec![
+        ("nested 10,000 levels", false, in_request(&[&ids[..], &deep].concat()), Reason::DecodedTooLarge),
+        ("70,000 spans", false, field(1, &field(2, &spans)), Reason::DecodedTooLarge),
+        ("300 attributes", false, in_request(&[&ids[..], &attributes].concat()), Reason::DecodedTooLarge),
+        (
+            "a string of 2 MiB",
+            false,
+            in_request(&[&ids[..], &field(5, &vec![b'a'; 2 << 20])].concat()),
+            Reason::DecodedTooLarge,
+        ),
+        ("a gzip bomb", true, bomb.finish()?, Reason::DecodedTooLarge),
+        ("a wrong wire type", false, vec![0x08, 1], Reason::BodyMalformed),
+        ("a group", false, vec![0x0b, 0x0c], Reason::BodyMalformed),
+        ("a name that is no UTF-8", false, in_request(&[&ids[..], &field(5, b"\xff")].concat()), Reason::BodyMalformed),
+        ("a span without IDs", false, in_request(&field(5, b"s")), Reason::BodyMalformed),
+        ("a length beyond the end", false, vec![0x0a, 0xff, 0xff, 0xff, 0xff, 0x0f], Reason::BodyMalformed),
+        ("no gzip", true, b"spans".to_vec(), Reason::BodyMalformed),
+    ])
+}
+
+pub(crate) async fn bad_spans_are_400_or_413_and_cost_the_relay_no_memory() -> TestResult {
+    let rig = Rig::builder().traces(StoreKind::BuiltIn).relay_program("").start().await?;
+    let client = rig.raw_client(0).await?;
+    let bodies = bad_bodies()?;
+    let round = async || -> Result<u64, Box<dyn std::error::Error>> {
+        for (what, gzip, body, reason) in &bodies {
+            let write = client.write(Signal::Traces).token(&traces_token(&rig)).body(body.clone());
+            let write = if *gzip { write.header("content-encoding", "gzip") } else { write };
+            write.send().await?.expect_refusal(*reason).map_err(|error| format!("{what}: {error}"))?;
+        }
+        Ok(rig.relay_program().usage()?.memory_bytes)
+    };
+    // What the first round makes the process grow to, it keeps.
+    let before = round().await?;
+    for _ in 0..5 {
+        round().await?;
+    }
+    let (after, peak) = (round().await?, rig.relay_program().usage()?.peak_memory_bytes);
+    assert!(after < before + (16 << 20), "{before} before, {after} after");
+    assert!(peak < 256 << 20, "a peak of {peak}");
+    assert!(rig.built_in_store().requests().is_empty());
+    let write = client.write(Signal::Traces).token(&traces_token(&rig)).body(request().encode_to_vec());
+    write.send().await?.expect_delivered()?;
+    Ok(())
+}

@@ -50,6 +50,7 @@ telemetry_rig::suite! {
     a_canary_said_to_the_writers_of_a_runner_reaches_no_store;
     a_runner_that_claims_to_be_another_is_overruled;
     what_is_no_otlp_is_refused_and_never_repaired;
+    bad_spans_are_400_or_413_and_cost_the_relay_no_memory needs [Relay];
 
     a_token_for_other_signals_opens_no_traces_and_one_for_traces_opens_no_other;
     a_runner_without_the_grant_for_traces_drops_its_spans_as_no_credential_and_its_metrics_go_on;
