@@ -18,21 +18,42 @@ fn sources(folder: &Path, into: &mut String) {
 /// Every test or file that the table of lessons names exists.
 #[test]
 fn the_tests_of_the_lessons_exist() {
+    let table = page("lessons.md");
+    let rows = table.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| #"));
+    let missing = missing(rows.flat_map(|row| row.split('`').skip(1).step_by(2)), &[]);
+    assert!(missing.is_empty(), "{missing:?}");
+}
+
+/// Every test, file or attack that stands beside a requirement exists, and each requirement has one.
+#[test]
+fn the_tests_of_conformance_exist() {
+    let text = page("conformance.md");
+    let rows = text
+        .lines()
+        .filter(|line| line.starts_with("| ") && !line.starts_with("| section") && !line.starts_with("| ---"));
+    let last = |row: &str| row.trim_end_matches('|').rsplit('|').next().unwrap().trim().to_owned();
+    let cells: Vec<String> = rows.map(last).collect();
+    assert!(cells.len() > 40 && cells.iter().all(|cell| cell.contains('`')), "a requirement without a test");
+    let mut attacks = String::new();
+    sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("suites/attacks"), &mut attacks);
+    // An attack is a text in the code; that of a table has the table's name before it in reports only.
+    let names: Vec<&str> = attacks.split('"').skip(1).step_by(2).flat_map(|text| text.rsplit(": ").next()).collect();
+    let missing = missing(cells.iter().flat_map(|cell| cell.split('`').skip(1).step_by(2)), &names);
+    assert!(missing.is_empty(), "{missing:?}");
+}
+
+/// Those of the names that are neither a file, nor a test or another function, nor among `others`.
+fn missing<'n>(names: impl Iterator<Item = &'n str>, others: &[&str]) -> Vec<&'n str> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let mut code = String::new();
     for folder in ["proto", "certs", "h3", "relay", "runner-client", "tests"] {
         sources(&root.join(folder), &mut code);
     }
-    let table = fs::read_to_string(root.join("docs/lessons.md")).unwrap();
-    let rows = table.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| #"));
-    for name in rows.flat_map(|row| row.split('`').skip(1).step_by(2)) {
-        let exists = if name.contains('/') {
-            root.join(name).is_file()
-        } else {
-            code.contains(&format!("fn {name}")) || code.contains(&format!("    {name};"))
-        };
-        assert!(exists, "{name}");
-    }
+    let exists = |name: &str| {
+        let is_function = || code.contains(&format!("fn {name}(")) || code.contains(&format!("    {name};"));
+        if name.contains('/') { root.join(name).is_file() } else { is_function() || others.contains(&name) }
+    };
+    names.filter(|name| !exists(name)).collect()
 }
 
 /// A page without its folder.
