@@ -171,52 +171,104 @@ impl VerifiedClaims {
     /// # Errors
     /// [`Reason::TokenExpired`] or [`Reason::TokenNotYetValid`].
     pub fn check_time(&self, now: u64, leeway: Duration) -> Result<(), Reason> {
-        check_time(self.not_before, self.expires_at, now, leeway)
+        check_end(self.expires_at, now, leeway)?;
+        check_start(self.not_before, now, leeway)
     }
 }
 
-fn check_time(not_before: u64, expires_at: u64, now: u64, leeway: Duration) -> Result<(), Reason> {
-    if now >= expires_at.saturating_add(leeway.as_secs()) {
-        return Err(Reason::TokenExpired);
-    }
-    if now.saturating_add(leeway.as_secs()) < not_before {
-        return Err(Reason::TokenNotYetValid);
-    }
-    Ok(())
+fn check_end(expires_at: u64, now: u64, leeway: Duration) -> Result<(), Reason> {
+    if now < expires_at.saturating_add(leeway.as_secs()) { Ok(()) } else { Err(Reason::TokenExpired) }
+}
+
+fn check_start(not_before: u64, now: u64, leeway: Duration) -> Result<(), Reason> {
+    if now.saturating_add(leeway.as_secs()) >= not_before { Ok(()) } else { Err(Reason::TokenNotYetValid) }
+}
+
+/// One rule of the contract about claims.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ClaimCheck {
+    /// `iss` is an issuer that is accepted.
+    Issuer,
+    /// `aud` holds [`AUDIENCE`].
+    Audience,
+    /// `exp` is not over.
+    End,
+    /// `nbf` and `iat` have come.
+    Start,
+    /// It lives no longer than is accepted.
+    Lifetime,
+    /// `identity_type` is [`IDENTITY_TYPE_SYSTEM`].
+    IdentityType,
+    /// `system_workload` is [`WORKLOAD`].
+    Workload,
+    /// It names its runner, as the binding wants it.
+    Runner,
+}
+
+impl ClaimCheck {
+    /// Every rule, in the order in which they are checked.
+    pub const ALL: [Self; 8] = [
+        Self::Issuer,
+        Self::Audience,
+        Self::End,
+        Self::Start,
+        Self::Lifetime,
+        Self::IdentityType,
+        Self::Workload,
+        Self::Runner,
+    ];
 }
 
 impl Claims {
-    /// Checks every rule of the contract but the signature and the peer. `now` is in seconds since 1970.
+    /// Checks every rule of the contract but the signature and the peer, in the order of [`ClaimCheck::ALL`]. `now` is in
+    /// seconds since 1970.
     ///
     /// # Errors
     /// The reason of the first rule that fails.
     pub fn verify(&self, expected: &Expectations, now: u64) -> Result<VerifiedClaims, Reason> {
-        if !expected.issuers.contains(&self.iss) {
-            return Err(Reason::TokenWrongIssuer);
-        }
-        if !self.aud.contains(AUDIENCE) {
-            return Err(Reason::TokenWrongAudience);
-        }
-        check_time(self.nbf.max(self.iat), self.exp, now, expected.leeway)?;
-        if self.exp.saturating_sub(self.iat.min(self.nbf))
-            > limits::MAX_TOKEN_LIFETIME.as_secs() + expected.leeway.as_secs()
-        {
-            return Err(Reason::TokenTooLongLived);
-        }
-        if self.identity_type.as_deref() != Some(IDENTITY_TYPE_SYSTEM) {
-            return Err(Reason::TokenNotSystem);
-        }
-        if self.system_workload.as_deref() != Some(WORKLOAD) {
-            return Err(Reason::TokenWrongWorkload);
-        }
-        let runner = self.runner(expected)?;
+        ClaimCheck::ALL.into_iter().try_for_each(|check| self.check(check, expected, now))?;
         Ok(VerifiedClaims {
-            runner,
+            runner: self.runner(expected)?,
             grants: self.grants(),
             organization: self.organization_id.clone(),
-            not_before: self.nbf.max(self.iat),
+            not_before: self.valid_from(),
             expires_at: self.exp,
         })
+    }
+
+    /// Checks one rule. [`verify`](Self::verify) is all of them; this is for whoever explains a token.
+    ///
+    /// # Errors
+    /// The rule's reason.
+    pub fn check(&self, check: ClaimCheck, expected: &Expectations, now: u64) -> Result<(), Reason> {
+        let (holds, reason) = match check {
+            ClaimCheck::Issuer => (expected.issuers.contains(&self.iss), Reason::TokenWrongIssuer),
+            ClaimCheck::Audience => (self.aud.contains(AUDIENCE), Reason::TokenWrongAudience),
+            ClaimCheck::End => return check_end(self.exp, now, expected.leeway),
+            ClaimCheck::Start => return check_start(self.valid_from(), now, expected.leeway),
+            ClaimCheck::Lifetime => {
+                let longest = limits::MAX_TOKEN_LIFETIME.as_secs() + expected.leeway.as_secs();
+                (self.lifetime() <= longest, Reason::TokenTooLongLived)
+            }
+            ClaimCheck::IdentityType => {
+                (self.identity_type.as_deref() == Some(IDENTITY_TYPE_SYSTEM), Reason::TokenNotSystem)
+            }
+            ClaimCheck::Workload => (self.system_workload.as_deref() == Some(WORKLOAD), Reason::TokenWrongWorkload),
+            ClaimCheck::Runner => return self.runner(expected).map(drop),
+        };
+        if holds { Ok(()) } else { Err(reason) }
+    }
+
+    /// From when on it is valid: the later of `nbf` and `iat`, seconds since 1970.
+    #[must_use]
+    pub fn valid_from(&self) -> u64 {
+        self.nbf.max(self.iat)
+    }
+
+    /// How long it lives, in seconds: from the earlier of `nbf` and `iat` to `exp`.
+    #[must_use]
+    pub fn lifetime(&self) -> u64 {
+        self.exp.saturating_sub(self.iat.min(self.nbf))
     }
 
     fn runner(&self, expected: &Expectations) -> Result<Option<RunnerId>, Reason> {

@@ -4,6 +4,7 @@ mod certs;
 mod check;
 mod exit;
 mod serve;
+mod token;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -46,6 +47,9 @@ enum Command {
     /// Make certificates for a cluster.
     #[command(subcommand)]
     Certs(certs::Command),
+    /// Mint workload tokens, and explain why one is refused.
+    #[command(subcommand)]
+    Token(token::Command),
 }
 
 pub(crate) fn run() -> ExitCode {
@@ -60,6 +64,7 @@ pub(crate) fn run() -> ExitCode {
         Command::Serve { config } => serve::run(&config),
         Command::Check { config, json } => check::run(&config, json),
         Command::Certs(command) => certs::run(command),
+        Command::Token(command) => token::run(command),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

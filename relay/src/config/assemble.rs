@@ -14,7 +14,7 @@ use super::reset_key;
 use super::settings::{FixedSettings, IssuerSettings, Settings, TlsSettings};
 use super::tenants::tenants;
 use super::writers::writers;
-use super::{AdminSection, ConfigFaults, ConfigFile, ListenerSection, StoreSection, TlsSection};
+use super::{AdminSection, ConfigFault, ConfigFaults, ConfigFile, ListenerSection, StoreSection, TlsSection};
 use crate::admin::{AdminConfig, CertificateStatus};
 use crate::forward::{BackendSettings, StoreAddress};
 use crate::gate::{KeySet, MAX_JWKS_BYTES, PublicKey, RemovedRunners};
@@ -164,16 +164,24 @@ fn read_key_files(key: &str, paths: &[PathBuf], base: &Path, faults: &mut Config
     keys
 }
 
-/// A JWKS document (`.json`), or a public key in PEM whose `kid` is its RFC 7638 thumbprint, as the issuer gives it.
-fn read_key_file(key: &str, path: &Path, faults: &mut ConfigFaults) -> Option<KeySet> {
+/// Reads public keys from a file as `tokens.keys` names them: a JWKS document (`.json`), or a public key in PEM whose `kid` is
+/// its RFC 7638 thumbprint, as the issuer gives it.
+///
+/// # Errors
+/// What is wrong with the file, and the remedy.
+pub fn read_keys(path: &Path) -> Result<KeySet, ConfigFault> {
     const REMEDY: &str = "name a JWKS document that ends in .json, or a public key in PEM";
-    let at = at(key, path);
-    let bytes = faults.take(&at, REMEDY, read_bounded(path))?;
+    let fault = |error: &dyn std::fmt::Display| ConfigFault::new(path.display(), error, REMEDY);
+    let bytes = read_bounded(path).map_err(|error| fault(&error))?;
     if path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("json")) {
-        return faults.take(&at, REMEDY, KeySet::from_jwks(&bytes));
+        return KeySet::from_jwks(&bytes).map_err(|error| fault(&error));
     }
-    let public = faults.take(&at, REMEDY, PublicKey::from_pem(&bytes))?;
-    faults.take(&at, REMEDY, KeySet::of(&public.thumbprint(), public))
+    let public = PublicKey::from_pem(&bytes).map_err(|error| fault(&error))?;
+    KeySet::of(&public.thumbprint(), public).map_err(|error| fault(&error))
+}
+
+fn read_key_file(key: &str, path: &Path, faults: &mut ConfigFaults) -> Option<KeySet> {
+    read_keys(path).map_err(|fault| faults.push(ConfigFault { at: at(key, path), ..fault })).ok()
 }
 
 fn read_bounded(path: &Path) -> std::io::Result<Vec<u8>> {

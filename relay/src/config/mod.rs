@@ -14,6 +14,7 @@ mod writers;
 
 use std::path::Path;
 
+pub use assemble::read_keys;
 pub use env::{EnvSource, ProcessEnv};
 pub use fault::{ConfigFault, ConfigFaults};
 pub use file::{

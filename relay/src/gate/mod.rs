@@ -2,7 +2,9 @@
 
 mod activity;
 mod algorithm;
+mod authenticate;
 mod author;
+mod explain;
 #[cfg(test)]
 pub(crate) mod fixtures;
 mod key_error;
@@ -21,6 +23,7 @@ pub use activity::Activity;
 pub(crate) use algorithm::choose_cryptography;
 pub use algorithm::{SignatureAlgorithm, UnknownAlgorithm};
 pub use author::Author;
+pub use explain::{Explanation, Outcome, Question, Step, explain};
 pub use key_error::{KeyError, KeyFault, KeySetError};
 pub use keys::{KeySet, MAX_JWKS_BYTES, MAX_KEYS, MAX_KID_BYTES, VerifyingKey};
 pub use peer::{Identity, Peer};

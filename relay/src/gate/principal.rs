@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use telemetry_proto::claims::VerifiedClaims;
-use telemetry_proto::{Reason, Signal};
+use telemetry_proto::{Reason, RunnerId, Signal};
 
 use super::{Author, Peer};
 
@@ -34,13 +34,8 @@ impl Principal {
     /// [`Reason::TokenRunnerMismatch`] when the token was minted for another runner, or is shown by someone who is none: it was
     /// stolen or mixed up; [`Reason::TokenSignalNotGranted`] when it does not grant `signal`.
     pub fn bind(peer: &Peer, claims: Arc<VerifiedClaims>, signal: Signal) -> Result<Self, Reason> {
-        let runner = peer.runner().ok_or(Reason::TokenRunnerMismatch)?;
-        if claims.runner.as_ref().is_some_and(|named| named != runner) {
-            return Err(Reason::TokenRunnerMismatch);
-        }
-        if !claims.grants.allows(signal) {
-            return Err(Reason::TokenSignalNotGranted);
-        }
+        check_runner(&claims, peer.runner().ok_or(Reason::TokenRunnerMismatch)?)?;
+        check_signal(&claims, signal)?;
         Ok(Self { peer: peer.clone(), credential: Credential::Workload(claims) })
     }
 
@@ -71,6 +66,19 @@ impl Principal {
     pub const fn credential(&self) -> &Credential {
         &self.credential
     }
+}
+
+/// The token was minted for this runner, or names none.
+pub(super) fn check_runner(claims: &VerifiedClaims, runner: &RunnerId) -> Result<(), Reason> {
+    match &claims.runner {
+        Some(named) if named != runner => Err(Reason::TokenRunnerMismatch),
+        _ => Ok(()),
+    }
+}
+
+/// The token grants this signal.
+pub(super) fn check_signal(claims: &VerifiedClaims, signal: Signal) -> Result<(), Reason> {
+    if claims.grants.allows(signal) { Ok(()) } else { Err(Reason::TokenSignalNotGranted) }
 }
 
 #[cfg(test)]

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use aws_lc_rs::digest::{SHA256, digest};
 use quick_cache::sync::Cache;
-use telemetry_proto::claims::{Claims, Expectations, VerifiedClaims};
-use telemetry_proto::{Clock, Reason, limits};
+use telemetry_proto::claims::{Expectations, VerifiedClaims};
+use telemetry_proto::{Clock, Reason};
 
-use super::keys::{KeySet, VerifyingKey};
-use super::unique_claims::UniqueClaims;
+use super::authenticate::{authenticate, check_size};
+use super::keys::KeySet;
 
 /// How many verified tokens are remembered by default. With tokens of our own issuer one takes some 300 bytes by
 /// estimate, a full cache some 5 MiB; the limit on a token's size keeps any other below 8 KiB.
@@ -93,9 +93,7 @@ impl JwtVerifier {
 
 impl TokenVerifier for JwtVerifier {
     fn verify(&self, token: &str) -> Result<Arc<VerifiedClaims>, Reason> {
-        if token.len() > limits::MAX_TOKEN_BYTES {
-            return Err(Reason::TokenMalformed);
-        }
+        check_size(token)?;
         self.snapshot.load().verify(token, self.clock.unix_seconds())
     }
 }
@@ -127,39 +125,9 @@ impl Snapshot {
                 }
             };
         }
-        let claims = Arc::new(self.authenticate(token)?.verify(&self.expected, now)?);
+        let claims = Arc::new(authenticate(token, &self.keys, &mut |_, _| ())?.verify(&self.expected, now)?);
         self.verified.insert(hash, Arc::clone(&claims));
         Ok(claims)
-    }
-
-    /// Checks form and signature. What it returns was signed by a key of the set, and is not checked otherwise.
-    fn authenticate(&self, token: &str) -> Result<Claims, Reason> {
-        let key = self.key_of(token)?;
-        let token = jsonwebtoken::decode::<UniqueClaims>(token, key.decoding_key(), key.signature_only());
-        token.map(|token| token.claims.0).map_err(|error| match error.kind() {
-            jsonwebtoken::errors::ErrorKind::InvalidSignature => Reason::TokenBadSignature,
-            _ => Reason::TokenMalformed,
-        })
-    }
-
-    /// Finds the key that the header names. Of a header that is not verified yet nothing but `kid` is used: keys and
-    /// places of keys that come with the token (`jwk`, `jku`, `x5c`, `x5u`) are ignored, and `alg` must be what the key is
-    /// pinned to (RFC 8725 section 3.1).
-    fn key_of(&self, token: &str) -> Result<&VerifyingKey, Reason> {
-        if token.bytes().filter(|byte| *byte == b'.').count() != 2 {
-            return Err(Reason::TokenMalformed);
-        }
-        let header = jsonwebtoken::decode_header(token).map_err(|_| Reason::TokenMalformed)?;
-        if header.crit.is_some() {
-            // We understand no extension, so a token that insists on one must be refused (RFC 7515 section 4.1.11).
-            return Err(Reason::TokenMalformed);
-        }
-        let kid = header.kid.ok_or(Reason::TokenMalformed)?;
-        let key = self.keys.get(&kid).ok_or(Reason::TokenUnknownKey)?;
-        if header.alg != key.algorithm().into() {
-            return Err(Reason::TokenBadSignature);
-        }
-        Ok(key)
     }
 }
 

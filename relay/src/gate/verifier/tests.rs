@@ -7,7 +7,7 @@ use http::{HeaderMap, HeaderValue};
 use jsonwebtoken::EncodingKey;
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use telemetry_proto::{Signal, header};
+use telemetry_proto::{Signal, header, limits};
 
 use super::*;
 use crate::gate::fixtures::{Forger, ISSUER, NOW, TestClock, good_claims, peer, sign};

@@ -1,0 +1,1 @@
+//! `certs show`, `renew` and `revoke`.
