@@ -3,11 +3,12 @@
 use std::path::Path;
 use std::time::SystemTime;
 
-use rustls_pki_types::CertificateRevocationListDer;
+use rustls_pki_types::{CertificateDer, CertificateRevocationListDer};
 use x509_parser::revocation_list::CertificateRevocationList;
 
 use crate::load::{self, LoadError, LoadFault, Origin};
 use crate::parse;
+use crate::tls;
 
 /// Revocation lists (RFC 5280 section 5), readable, not yet checked against any root. Empty by default.
 #[derive(Debug, Clone, Default)]
@@ -60,6 +61,18 @@ impl Crls {
     /// Adds the lists of another file or text.
     pub fn extend(&mut self, other: Self) {
         self.lists.extend(other.lists);
+    }
+
+    /// Whether every list carries this authority's name and signature.
+    #[must_use]
+    pub fn are_issued_by(&self, authority: &CertificateDer<'_>) -> bool {
+        let Some(authority) = parse::certificate(authority) else { return false };
+        self.lists.iter().all(|der| self::parse(der).is_some_and(|list| tls::is_signed_by(&list, &authority)))
+    }
+
+    /// One list, readable or not.
+    pub(crate) fn from_der(der: Vec<u8>) -> Self {
+        Self { lists: vec![der.into()] }
     }
 
     /// The lists as rustls and [`ServerTls`](crate::ServerTls) want them.

@@ -134,8 +134,12 @@ pub fn looks_like_runner(leaf: &CertificateDer<'_>) -> bool {
 
 /// SHA-256 of the certificate's DER.
 pub(crate) fn fingerprint(leaf: &CertificateDer<'_>) -> [u8; 32] {
+    sha256(leaf)
+}
+
+pub(crate) fn sha256(bytes: &[u8]) -> [u8; 32] {
     let mut out = [0; 32];
-    out.copy_from_slice(digest(&SHA256, leaf).as_ref());
+    out.copy_from_slice(digest(&SHA256, bytes).as_ref());
     out
 }
 

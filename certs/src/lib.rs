@@ -15,8 +15,11 @@ mod credentials;
 mod crl;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
+mod csr;
 mod identity;
+mod inspect;
 mod load;
+mod pair;
 mod parse;
 mod refusal;
 mod roots;
@@ -27,14 +30,17 @@ mod tls;
 mod writer;
 
 pub use authority::{
-    AUTHORITY_LIFETIME, AuthorityError, BACKDATE, COORDINATOR_LIFETIME, CRL_LIFETIME, ClusterAuthority,
+    AUTHORITY_LIFETIME, AuthorityError, BACKDATE, COORDINATOR_LIFETIME, CRL_LIFETIME, Certified, ClusterAuthority,
     CoordinatorRequest, CrlRequest, Issued, KeyKind, RUNNER_LIFETIME, RunnerRequest, WriterRequest,
 };
 pub use cluster::{ClusterName, ClusterNameError};
 pub use credentials::Credentials;
 pub use crl::{Crls, Revocation, RevocationList};
+pub use csr::{CertificateRequest, CertificateRequestError, MAX_CERTIFICATE_REQUEST_BYTES, PendingKey};
 pub use identity::{IdentityError, IdentitySource, PeerIdentity, looks_like_runner};
-pub use load::{LoadError, LoadFault, Origin};
+pub use inspect::{KeySummary, PemItem, inspect_file};
+pub use load::{LoadError, LoadFault, Origin, read_certificates};
+pub use pair::{CredentialFiles, write_atomically};
 pub use refusal::{CertificateRefusal, ServerDistrust};
 pub use roots::Roots;
 pub use summary::{CertificateSummary, describe};

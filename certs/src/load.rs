@@ -145,6 +145,15 @@ pub(crate) fn read_crl_file(path: &Path) -> Result<(Origin, Vec<u8>), LoadError>
     read_limited(path, MAX_CRL_PEM_BYTES)
 }
 
+/// Reads the certificates of a PEM file of at most 1 MiB: at least one, each of them readable.
+///
+/// # Errors
+/// [`LoadError`], which names the file.
+pub fn read_certificates(path: impl AsRef<Path>) -> Result<Vec<CertificateDer<'static>>, LoadError> {
+    let (origin, pem) = read_file(path.as_ref())?;
+    certificates(&origin, &pem)
+}
+
 /// All certificates, at least one, each of them readable.
 pub(crate) fn certificates(origin: &Origin, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, LoadError> {
     let all: Vec<CertificateDer<'static>> = sections(origin, pem)?
@@ -215,7 +224,7 @@ fn read_limited(path: &Path, limit: u64) -> Result<(Origin, Vec<u8>), LoadError>
 }
 
 /// Every section of a known kind. One that is broken spoils them all: half a chain is worse than none.
-fn sections(origin: &Origin, pem: &[u8]) -> Result<Vec<(SectionKind, Vec<u8>)>, LoadError> {
+pub(crate) fn sections(origin: &Origin, pem: &[u8]) -> Result<Vec<(SectionKind, Vec<u8>)>, LoadError> {
     let fault = |fault| Err(LoadError::new(origin, fault));
     if pem.trim_ascii().is_empty() {
         return fault(LoadFault::Empty);
@@ -230,6 +239,6 @@ fn sections(origin: &Origin, pem: &[u8]) -> Result<Vec<(SectionKind, Vec<u8>)>, 
     }
 }
 
-fn has_encrypted_key(pem: &[u8]) -> bool {
+pub(crate) fn has_encrypted_key(pem: &[u8]) -> bool {
     pem.split(|byte| matches!(byte, b'\n' | b'\r')).any(|line| line.starts_with(b"-----BEGIN ENCRYPTED PRIVATE KEY"))
 }

@@ -8,6 +8,7 @@ use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::{ExtendedKeyUsage, GeneralName};
 
 use crate::identity::{self, IdentityError, PeerIdentity};
+use crate::inspect::{self, KeySummary};
 use crate::parse;
 
 /// What a certificate says, as text for people. Control characters are escaped.
@@ -29,6 +30,8 @@ pub struct CertificateSummary {
     pub usages: Vec<String>,
     /// Whether it is an authority's.
     pub is_authority: bool,
+    /// The key that it is for.
+    pub key: KeySummary,
     /// SHA-256 of the DER.
     pub fingerprint: [u8; 32],
     /// The runner that it identifies, if it does.
@@ -50,6 +53,7 @@ pub fn describe(certificate: &CertificateDer<'_>) -> Result<CertificateSummary, 
         san: alternative_names(&parsed)?,
         usages: usages(&parsed)?,
         is_authority: parse::is_authority(&parsed).ok_or(IdentityError::Unreadable)?,
+        key: inspect::of_public_key(parsed.public_key().raw).ok_or(IdentityError::Unreadable)?,
         fingerprint: identity::fingerprint(certificate),
         identity: PeerIdentity::from_leaf(certificate).ok().map(|identity| identity.runner),
     })

@@ -34,6 +34,16 @@ pub fn authority() -> ClusterAuthority {
     ClusterAuthority::create(&cluster(), KeyKind::Ed25519).expect("an authority is created")
 }
 
+/// A request (PKCS #10, DER) of this common name for a key on P-384, which is not certified.
+#[must_use]
+pub fn p384_request(common_name: &str) -> Vec<u8> {
+    let key = KeyPair::generate_for(&PKCS_ECDSA_P384_SHA384).expect("a key is made");
+    let mut params = CertificateParams::default();
+    params.distinguished_name = rcgen::DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, common_name);
+    params.serialize_request(&key).expect("a request is made").der().to_vec()
+}
+
 /// A root of the cluster `test` that may sign authorities, and an intermediate below it. What the intermediate issues
 /// has it in the chain; the root is what to trust.
 #[derive(Debug)]

@@ -50,6 +50,9 @@ pub enum AuthorityError {
     /// Not a serial number.
     #[error("not a serial number: {0:?} (expected 2 to 40 hex digits without separators)")]
     BadSerial(String),
+    /// The key of a certificate that is to be issued again is of a kind that is not certified.
+    #[error("the certificate's key can't be certified again; issue one with a new key")]
+    BadKey,
     /// The machine has no randomness to give.
     #[error("the system's random number generator failed")]
     Random,

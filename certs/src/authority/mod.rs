@@ -7,24 +7,26 @@ mod request;
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use rcgen::{
     CertificateParams, CertificateRevocationListParams, DnType, ExtendedKeyUsagePurpose, Issuer, KeyIdMethod, KeyPair,
-    RevokedCertParams, SanType, SerialNumber,
+    PublicKeyData, RevokedCertParams, SanType, SerialNumber,
 };
 use rustls_pki_types::CertificateDer;
 use telemetry_proto::{Clock, SystemClock};
 use time::OffsetDateTime;
 
 use crate::cluster::ClusterName;
+use crate::csr::CertificateRequest;
 use crate::identity::runner_uri;
 use crate::load;
 use crate::writer::writer_uri;
 
 pub use error::AuthorityError;
 pub use request::{
-    AUTHORITY_LIFETIME, BACKDATE, COORDINATOR_LIFETIME, CRL_LIFETIME, CoordinatorRequest, CrlRequest, Issued, KeyKind,
-    RUNNER_LIFETIME, RunnerRequest, WriterRequest,
+    AUTHORITY_LIFETIME, BACKDATE, COORDINATOR_LIFETIME, CRL_LIFETIME, Certified, CoordinatorRequest, CrlRequest,
+    Issued, KeyKind, RUNNER_LIFETIME, RunnerRequest, WriterRequest,
 };
 
 /// The common name of every coordinator. Its DNS names are in the SAN only: one such as `runner-7.example` must not
@@ -85,6 +87,12 @@ impl ClusterAuthority {
         load::certificate_pem(&self.certificate)
     }
 
+    /// When the authority's own certificate ends.
+    #[must_use]
+    pub fn not_after(&self) -> SystemTime {
+        self.not_after.into()
+    }
+
     /// The authority's own certificate as DER.
     #[must_use]
     pub const fn certificate(&self) -> &CertificateDer<'static> {
@@ -102,6 +110,23 @@ impl ClusterAuthority {
     /// # Errors
     /// [`AuthorityError`] when a name is not one, or there is none, or the authority has expired.
     pub fn issue_coordinator(&self, request: &CoordinatorRequest) -> Result<Issued, AuthorityError> {
+        self.sign(&self.coordinator_params(request)?, &params::generate(request.key_kind)?)
+    }
+
+    /// Issues a coordinator's certificate for the key that another certificate has. The request's kind of key is not looked
+    /// at.
+    ///
+    /// # Errors
+    /// As [`issue_coordinator`](Self::issue_coordinator), and [`AuthorityError::BadKey`].
+    pub fn reissue_coordinator(
+        &self,
+        request: &CoordinatorRequest,
+        key_of: &CertificateDer<'_>,
+    ) -> Result<Certified, AuthorityError> {
+        self.certify(&self.coordinator_params(request)?, &params::key_of(key_of)?)
+    }
+
+    fn coordinator_params(&self, request: &CoordinatorRequest) -> Result<CertificateParams, AuthorityError> {
         let mut params = params::leaf(self.clock.now(), request.lifetime, self.not_after)?;
         params.distinguished_name.push(DnType::CommonName, COORDINATOR_COMMON_NAME);
         let dns_names = request.dns_names.iter().map(|name| params::dns_name(name));
@@ -111,7 +136,7 @@ impl ClusterAuthority {
             return Err(AuthorityError::NoNames);
         }
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-        self.sign(&params, &params::generate(request.key_kind)?)
+        Ok(params)
     }
 
     /// Issues a runner's certificate: CN `runner-ID`, SAN URI `spiffe://CLUSTER/runner/ID`, EKU clientAuth only.
@@ -119,11 +144,40 @@ impl ClusterAuthority {
     /// # Errors
     /// [`AuthorityError`] when the organisation is not one, or the authority has expired.
     pub fn issue_runner(&self, request: &RunnerRequest) -> Result<Issued, AuthorityError> {
+        self.sign(&self.runner_params(request)?, &params::generate(request.key_kind)?)
+    }
+
+    /// Issues a runner's certificate for the key of a request that the runner made. Names, usage and lifetime are those of
+    /// `request`; nothing but the key is taken from `key_of`. The request's kind of key is not looked at.
+    ///
+    /// # Errors
+    /// As [`issue_runner`](Self::issue_runner).
+    pub fn certify_runner(
+        &self,
+        request: &RunnerRequest,
+        key_of: &CertificateRequest,
+    ) -> Result<Certified, AuthorityError> {
+        self.certify(&self.runner_params(request)?, &key_of.public_key)
+    }
+
+    /// Issues a runner's certificate for the key that another certificate has. The request's kind of key is not looked at.
+    ///
+    /// # Errors
+    /// As [`issue_runner`](Self::issue_runner), and [`AuthorityError::BadKey`].
+    pub fn reissue_runner(
+        &self,
+        request: &RunnerRequest,
+        key_of: &CertificateDer<'_>,
+    ) -> Result<Certified, AuthorityError> {
+        self.certify(&self.runner_params(request)?, &params::key_of(key_of)?)
+    }
+
+    fn runner_params(&self, request: &RunnerRequest) -> Result<CertificateParams, AuthorityError> {
         let mut params = params::leaf(self.clock.now(), request.lifetime, self.not_after)?;
         params.distinguished_name = params::runner_subject(&request.runner, request.organization.as_deref())?;
         params.subject_alt_names = vec![params::uri(runner_uri(&self.cluster, &request.runner))?];
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-        self.sign(&params, &params::generate(request.key_kind)?)
+        Ok(params)
     }
 
     /// Issues the certificate of a writer that is no runner: CN `writer-NAME`, SAN URI `spiffe://CLUSTER/writer/NAME`, EKU
@@ -184,9 +238,15 @@ impl ClusterAuthority {
 
     /// Signs a leaf and puts its chain together.
     pub(crate) fn sign(&self, params: &CertificateParams, key: &KeyPair) -> Result<Issued, AuthorityError> {
-        let mut chain_pem = params.signed_by(key, &self.issuer)?.pem();
+        Ok(Issued { chain_pem: self.certify(params, key)?.chain_pem, key_pem: key.serialize_pem() })
+    }
+
+    /// Signs a leaf for a key that is someone else's, and puts its chain together.
+    fn certify(&self, params: &CertificateParams, key: &impl PublicKeyData) -> Result<Certified, AuthorityError> {
+        let leaf = params.signed_by(key, &self.issuer)?;
+        let mut chain_pem = leaf.pem();
         chain_pem.extend(self.above.iter().map(|certificate| load::certificate_pem(certificate)));
-        Ok(Issued { chain_pem, key_pem: key.serialize_pem() })
+        Ok(Certified { chain_pem, leaf: leaf.into(), not_after: params.not_after.into() })
     }
 }
 

@@ -5,9 +5,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use aws_lc_rs::signature::Ed25519KeyPair;
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa, KeyPair, KeyUsagePurpose,
-    PKCS_ECDSA_P256_SHA256, PKCS_ED25519, SanType, SerialNumber,
+    PKCS_ECDSA_P256_SHA256, PKCS_ED25519, SanType, SerialNumber, SubjectPublicKeyInfo,
 };
-use rustls_pki_types::{DnsName, PrivatePkcs8KeyDer};
+use rustls_pki_types::{CertificateDer, DnsName, PrivatePkcs8KeyDer};
 use telemetry_proto::RunnerId;
 use time::OffsetDateTime;
 
@@ -129,6 +129,12 @@ pub(crate) fn generate(kind: KeyKind) -> Result<KeyPair, AuthorityError> {
 pub(crate) fn ed25519() -> Result<KeyPair, AuthorityError> {
     let key = Ed25519KeyPair::generate().and_then(|pair| pair.to_pkcs8v1()).map_err(|_| AuthorityError::Random)?;
     Ok(KeyPair::from_pkcs8_der_and_sign_algo(&PrivatePkcs8KeyDer::from(key.as_ref()), &PKCS_ED25519)?)
+}
+
+/// The public key of a certificate.
+pub(crate) fn key_of(certificate: &CertificateDer<'_>) -> Result<SubjectPublicKeyInfo, AuthorityError> {
+    let parsed = parse::certificate(certificate).ok_or(AuthorityError::BadKey)?;
+    SubjectPublicKeyInfo::from_der(parsed.public_key().raw).map_err(|_| AuthorityError::BadKey)
 }
 
 /// The serial number of a certificate that someone else named in hex.

@@ -2,8 +2,9 @@
 
 use std::fmt;
 use std::net::IpAddr;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
+use rustls_pki_types::CertificateDer;
 use telemetry_proto::{RunnerId, WriterName};
 
 use crate::credentials::Credentials;
@@ -108,6 +109,17 @@ pub struct CrlRequest {
     pub number: u64,
     /// When the next list is announced for, from now.
     pub lifetime: Duration,
+}
+
+/// A certificate for a key that stays where it is.
+#[derive(Debug, Clone)]
+pub struct Certified {
+    /// The chain as PEM, leaf first. The root is not in it.
+    pub chain_pem: String,
+    /// The leaf.
+    pub leaf: CertificateDer<'static>,
+    /// When it ends.
+    pub not_after: SystemTime,
 }
 
 /// A certificate and its key, as PEM.

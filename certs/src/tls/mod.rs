@@ -162,7 +162,7 @@ fn check_coverage(roots: &Roots, crls: &[CertificateRevocationListDer<'static>])
 
 /// Whether the list carries this issuer's name and signature. Which algorithm it claims to be signed with does not
 /// matter here; the WebPKI looks at that in each handshake.
-fn is_signed_by(list: &CertificateRevocationList<'_>, issuer: &X509Certificate<'_>) -> bool {
+pub(crate) fn is_signed_by(list: &CertificateRevocationList<'_>, issuer: &X509Certificate<'_>) -> bool {
     let key = &issuer.public_key().subject_public_key.data;
     list.issuer().as_raw() == issuer.subject().as_raw()
         && provider().signature_verification_algorithms.all.iter().any(|algorithm| {
