@@ -14,6 +14,7 @@ pub mod limits;
 pub mod mint;
 pub mod policy;
 mod reason;
+pub mod renew;
 mod route;
 mod runner_id;
 mod signal;

@@ -54,6 +54,12 @@ reasons! {
     HeaderMalformed = "header-malformed", BAD_REQUEST, Reject, "a header of the contract is malformed or repeated";
     LengthMismatch = "length-mismatch", BAD_REQUEST, Reject, "the body does not have the length that Content-Length gives";
     BodyMalformed = "body-malformed", BAD_REQUEST, Reject, "the body can't be read";
+    CertificateRequestMalformed = "certificate-request-malformed", BAD_REQUEST, Reject,
+        "the body is no PKCS #10 request, in DER or in PEM";
+    CertificateRequestUnproven = "certificate-request-unproven", BAD_REQUEST, Reject,
+        "the certificate request is not signed by the key that it is for";
+    CertificateRequestKey = "certificate-request-key", BAD_REQUEST, Reject,
+        "the key is none of Ed25519, ECDSA P-256, RSA of 2048 to 4096 bits";
     BackendRejected = "backend-rejected", BAD_REQUEST, Reject, "the store rejected the batch";
     // 401
     TokenMissing = "token-missing", UNAUTHORIZED, RefreshToken, "the header Miren-Workload-Token is missing";
@@ -90,8 +96,12 @@ reasons! {
     SignalDisabled = "signal-disabled", FORBIDDEN, Forbidden, "this coordinator does not take this signal";
     MintNotAllowed = "mint-not-allowed", FORBIDDEN, Forbidden,
         "tokens for this workload, audience or signal are not minted here";
+    CertificateRequestMismatch = "certificate-request-mismatch", FORBIDDEN, Forbidden,
+        "the certificate request names someone else than the runner whose certificate asks";
     // 404, 405, 408, 411, 413, 415
     RouteUnknown = "route-unknown", NOT_FOUND, Reject, "there is nothing at this path";
+    RenewalNotOffered = "renewal-not-offered", NOT_FOUND, Reject,
+        "this coordinator does not renew certificates; the operator issues them";
     MethodNotAllowed = "method-not-allowed", METHOD_NOT_ALLOWED, Reject, "this path takes another method";
     BodyTooSlow = "body-too-slow", REQUEST_TIMEOUT, Retry, "the body came too slowly";
     BodyIncomplete = "body-incomplete", REQUEST_TIMEOUT, Retry, "the body broke off before its end";
@@ -108,6 +118,8 @@ reasons! {
     MemoryShareExhausted = "memory-share-exhausted", TOO_MANY_REQUESTS, Retry,
         "the bodies under way use up this sender's share of memory";
     MintRateLimited = "mint-rate-limited", TOO_MANY_REQUESTS, Retry, "this runner asks for tokens too often";
+    RenewalRateLimited = "renewal-rate-limited", TOO_MANY_REQUESTS, Retry,
+        "this runner asks for certificates too often";
     BackendThrottled = "backend-throttled", TOO_MANY_REQUESTS, Retry, "the store asks to slow down";
     // 5xx
     InternalError = "internal-error", INTERNAL_SERVER_ERROR, Retry, "the relay failed; see its log";

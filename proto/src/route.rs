@@ -13,6 +13,8 @@ pub enum Route {
     Policy,
     /// `POST /_identity/token`: mint a workload token for the certificate that asks.
     MintToken,
+    /// `POST /_identity/certificate`: certify a new key of the runner that asks.
+    RenewCertificate,
 }
 
 /// Why a request matches no route.
@@ -31,12 +33,13 @@ pub enum MatchError {
 
 impl Route {
     /// Every route.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Write(Signal::Metrics),
         Self::Write(Signal::Logs),
         Self::Write(Signal::Traces),
         Self::Policy,
         Self::MintToken,
+        Self::RenewCertificate,
     ];
 
     /// Every path of ours starts with one of these; a service mounted beside the relay must not claim them.
@@ -49,6 +52,7 @@ impl Route {
             Self::Write(signal) => signal.write_path(),
             Self::Policy => "/_telemetry/policy",
             Self::MintToken => "/_identity/token",
+            Self::RenewCertificate => "/_identity/certificate",
         }
     }
 
@@ -56,7 +60,7 @@ impl Route {
     #[must_use]
     pub const fn method(self) -> Method {
         match self {
-            Self::Write(_) | Self::MintToken => Method::POST,
+            Self::Write(_) | Self::MintToken | Self::RenewCertificate => Method::POST,
             Self::Policy => Method::GET,
         }
     }

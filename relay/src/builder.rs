@@ -10,11 +10,12 @@ use crate::admission::{BodyBudget, BudgetLimits, TenantLimits};
 use crate::forward::{Backend, BackendSettings};
 use crate::gate::{AllRegistered, RunnerRegistry, TokenVerifier, Writers};
 use crate::intake::BodyLimits;
-use crate::issuer::Issuer;
+use crate::issuer::{Issuer, MintRate};
 use crate::metrics::RelayMetrics;
 use crate::once::{Once, OnceLimits};
 use crate::operational::{OperationalSinks, OperationalStream, PointLimits, SinkLimits};
 use crate::refusal_log::RefusalLog;
+use crate::renewal::CertificateIssuer;
 use crate::service::{Backends, Relay, RelayService};
 use crate::tenancy::{Stores, Tenancy, TenantSet};
 use crate::traces::TracesSettings;
@@ -27,6 +28,7 @@ pub struct RelayBuilder {
     registry: Arc<dyn RunnerRegistry>,
     writers: Arc<Writers>,
     issuer: Option<Arc<Issuer>>,
+    certificates: Option<Arc<CertificateIssuer>>,
     backends: [Option<BackendSettings>; 3],
     tenants: TenantSet,
     budget_limits: BudgetLimits,
@@ -49,6 +51,7 @@ impl RelayBuilder {
             registry: Arc::new(AllRegistered),
             writers: Arc::default(),
             issuer: None,
+            certificates: None,
             backends: [None, None, None],
             tenants: TenantSet::single(TenantLimits::default()),
             budget_limits: BudgetLimits::default(),
@@ -90,6 +93,14 @@ impl RelayBuilder {
     #[must_use]
     pub fn issuer(mut self, issuer: Arc<Issuer>) -> Self {
         self.issuer = Some(issuer);
+        self
+    }
+
+    /// Renews certificates at `POST /_identity/certificate`. Without one, or one without an authority, that is refused with
+    /// `renewal-not-offered`.
+    #[must_use]
+    pub fn certificates(mut self, issuer: Arc<CertificateIssuer>) -> Self {
+        self.certificates = Some(issuer);
         self
     }
 
@@ -179,12 +190,16 @@ impl RelayBuilder {
     pub fn build(self) -> RelayService {
         let [metrics, logs, traces] = self.backends;
         let backend = |signal, settings: Option<BackendSettings>| settings.map(|s| Backend::new(signal, s));
+        let certificates = self
+            .certificates
+            .unwrap_or_else(|| Arc::new(CertificateIssuer::new(MintRate::default(), Arc::clone(&self.clock))));
         let sinks = OperationalSinks::new(self.sink_limits, self.metrics.operational());
         RelayService::new(Relay {
             verifier: self.verifier,
             registry: self.registry,
             writers: self.writers,
             issuer: self.issuer,
+            certificates,
             backends: Backends {
                 metrics: backend(Signal::Metrics, metrics),
                 logs: backend(Signal::Logs, logs),

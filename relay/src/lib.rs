@@ -20,6 +20,7 @@ mod prepare;
 mod refusal;
 mod refusal_log;
 mod removal;
+pub mod renewal;
 pub mod running;
 mod service;
 pub mod tenancy;

@@ -33,6 +33,7 @@ pub struct RelayMetrics {
     own_seconds: Family<SignalLabel, Histogram, fn() -> Histogram>,
     store_seconds: Family<SignalLabel, Histogram, fn() -> Histogram>,
     tokens_minted: Counter,
+    certificates_renewed: Counter,
     operational: OperationalMetrics,
     totals: Arc<Totals>,
 }
@@ -101,6 +102,7 @@ impl RelayMetrics {
             own_seconds: Family::new_with_constructor(latency),
             store_seconds: Family::new_with_constructor(latency),
             tokens_minted: Counter::default(),
+            certificates_renewed: Counter::default(),
             operational: OperationalMetrics::default(),
             totals: Arc::default(),
         }
@@ -148,6 +150,8 @@ impl RelayMetrics {
             self.store_seconds.clone(),
         );
         registry.register("tokens_minted", "Workload tokens minted", self.tokens_minted.clone());
+        let renewed = self.certificates_renewed.clone();
+        registry.register("certificates_renewed", "Certificates of runners that were renewed", renewed);
         self.operational.register(registry);
     }
 
@@ -194,6 +198,10 @@ impl RelayMetrics {
         self.tokens_minted.inc();
     }
 
+    pub(crate) fn renewed(&self) {
+        self.certificates_renewed.inc();
+    }
+
     pub(crate) fn took(&self, signal: Signal, own: Duration, store: Duration) {
         self.own_seconds.get_or_create(&signal.into()).observe(own.as_secs_f64());
         self.store_seconds.get_or_create(&signal.into()).observe(store.as_secs_f64());
@@ -217,7 +225,7 @@ impl RelayMetrics {
     /// How many requests were refused for `reason`, over all routes. For tests and the status page.
     #[must_use]
     pub fn refused(&self, reason: Reason) -> u64 {
-        ["metrics", "logs", "traces", "policy", "token", "none"]
+        ["metrics", "logs", "traces", "policy", "token", "certificate", "none"]
             .into_iter()
             .filter_map(|route| {
                 let verdict = reason.verdict().as_str();

@@ -10,14 +10,16 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::header::CONTENT_TYPE;
 use http::request::Parts;
 use http::{Request, Response};
 use http_body::Body;
 use http_body_util::{BodyExt, Limited};
 use prometheus_client::registry::Registry;
+use telemetry_certs::MAX_CERTIFICATE_REQUEST_BYTES;
 use telemetry_proto::mint::MintRequest;
 use telemetry_proto::policy::{Policy, PolicyLimits, TracesPolicy};
-use telemetry_proto::{Clock, MatchError, Reason, Route, Signal, limits};
+use telemetry_proto::{Clock, MatchError, Reason, Route, Signal, limits, renew};
 use tokio::time::{Instant, timeout};
 use tokio_util::task::TaskTracker;
 
@@ -34,11 +36,12 @@ use crate::operational::{OperationalSinks, OperationalStream, Source};
 use crate::prepare::Prepared;
 use crate::refusal::{Refusal, ResponseBody};
 use crate::refusal_log::{RecentRefusal, RefusalLog};
+use crate::renewal::{self, CertificateIssuer};
 use crate::tenancy::{Tenancy, Tenant};
 use crate::traces::TracesSettings;
 use crate::workers::Workers;
 
-/// How long the body of a token request may take.
+/// How long the body of a token request or a certificate request may take.
 const CONTROL_BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The relay as a [`tower::Service`]. Every request must carry its [`Peer`] as an extension; the listener sees to that,
@@ -54,6 +57,7 @@ pub(crate) struct Relay {
     pub(crate) registry: Arc<dyn RunnerRegistry>,
     pub(crate) writers: Arc<Writers>,
     pub(crate) issuer: Option<Arc<Issuer>>,
+    pub(crate) certificates: Arc<CertificateIssuer>,
     pub(crate) backends: Backends,
     pub(crate) tenancy: Arc<Tenancy>,
     pub(crate) budget: BodyBudget,
@@ -172,6 +176,12 @@ impl RelayService {
         &self.relay.writers
     }
 
+    /// Who renews runners' certificates: to [publish](CertificateIssuer::publish) an authority for it.
+    #[must_use]
+    pub fn certificates(&self) -> &Arc<CertificateIssuer> {
+        &self.relay.certificates
+    }
+
     /// The sinks of the operational stream. There are none until some are attached; keep a clone to attach them late.
     #[must_use]
     pub fn operational_sinks(&self) -> &OperationalSinks {
@@ -223,6 +233,7 @@ impl Relay {
                 Ok(Route::Write(signal)) => self.write(signal, &peer, &parts, body).await,
                 Ok(Route::Policy) => self.policy(),
                 Ok(Route::MintToken) => self.mint(&peer, body).await,
+                Ok(Route::RenewCertificate) => self.renew(&peer, &parts, body).await,
                 Err(MatchError::NoSuchPath) => Err(Reason::RouteUnknown.into()),
                 Err(MatchError::MethodNotAllowed { allow }) => {
                     Err(Refusal::new(Reason::MethodNotAllowed).with_allow(allow))
@@ -420,6 +431,21 @@ impl Relay {
         Accepted::json(&response)
     }
 
+    async fn renew<B>(&self, peer: &Peer, parts: &Parts, body: B) -> Result<Accepted, Refusal>
+    where
+        B: Body<Data = Bytes> + Send,
+        B::Error: Send,
+    {
+        self.certificates.admit(peer)?;
+        check_content_type(parts, renew::CONTENT_TYPE)?;
+        let request = read_control(body, MAX_CERTIFICATE_REQUEST_BYTES, renewal::too_large).await?;
+        // Who was removed while its request trickled in gets nothing to come back with.
+        self.check_peer(peer)?;
+        let response = self.certificates.renew(&request, peer)?;
+        self.metrics.renewed();
+        Accepted::json(&response)
+    }
+
     /// Counts the outcome, logs a refusal, and makes the response of it.
     fn account(&self, peer: &Peer, route: &'static str, outcome: Result<Accepted, Refusal>) -> Response<ResponseBody> {
         match outcome {
@@ -454,6 +480,7 @@ const fn route_label(route: Option<Route>) -> &'static str {
         Some(Route::Write(signal)) => signal.as_str(),
         Some(Route::Policy) => "policy",
         Some(Route::MintToken) => "token",
+        Some(Route::RenewCertificate) => "certificate",
         None => "none",
     }
 }
@@ -465,12 +492,29 @@ where
     B::Error: Send,
 {
     let max = usize::try_from(limits::MAX_CONTROL_BODY_BYTES).unwrap_or(usize::MAX);
+    let body = read_control(body, max, || Reason::BodyTooLarge.into()).await?;
+    serde_json::from_slice(&body).map_err(|_| Reason::BodyMalformed.into())
+}
+
+/// The value of `Content-Type` without its parameters must be this one.
+fn check_content_type(parts: &Parts, expected: &str) -> Result<(), Refusal> {
+    let value = parts.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let kind = value.split(';').next().unwrap_or_default().trim();
+    if kind.eq_ignore_ascii_case(expected) { Ok(()) } else { Err(Reason::ContentTypeUnsupported.into()) }
+}
+
+/// Reads a small body whole, within a bounded time.
+async fn read_control<B>(body: B, max: usize, too_large: impl FnOnce() -> Refusal) -> Result<Bytes, Refusal>
+where
+    B: Body<Data = Bytes> + Send,
+    B::Error: Send,
+{
     let body = BodyExt::map_err(body, |_| BodyBroke);
     match timeout(CONTROL_BODY_TIMEOUT, Limited::new(body, max).collect()).await {
         Err(_) => Err(Reason::BodyTooSlow.into()),
         Ok(Err(error)) if error.is::<BodyBroke>() => Err(Reason::BodyIncomplete.into()),
-        Ok(Err(_)) => Err(Reason::BodyTooLarge.into()),
-        Ok(Ok(body)) => serde_json::from_slice(&body.to_bytes()).map_err(|_| Reason::BodyMalformed.into()),
+        Ok(Err(_)) => Err(too_large()),
+        Ok(Ok(body)) => Ok(body.to_bytes()),
     }
 }
 

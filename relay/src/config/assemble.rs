@@ -9,6 +9,7 @@ use telemetry_certs::{Credentials, Crls, Roots, ServerTls};
 use telemetry_proto::claims::Expectations;
 use telemetry_proto::{RunnerId, Signal, limits};
 
+use super::identity::identity;
 use super::operational::Operational;
 use super::reset_key;
 use super::settings::{FixedSettings, IssuerSettings, Settings, TlsSettings};
@@ -31,6 +32,8 @@ pub(super) fn assemble(file: &ConfigFile, path: &Path) -> Result<Settings, Confi
     let tls = tls(&file.tls, base, &mut faults);
     let removed = removed(file, base, &mut faults);
     let issuer = issuer(file, base, &mut faults);
+    let clients = tls.as_ref().map(|tls| &*tls.clients as _);
+    let identity = identity(file.identity.as_ref(), base, clients, &mut faults);
     let keys = read_key_files("tokens.keys", &file.tokens.keys, base, &mut faults);
     let stores = stores(file, &mut faults);
     let traces = traces(file, &mut faults);
@@ -49,6 +52,7 @@ pub(super) fn assemble(file: &ConfigFile, path: &Path) -> Result<Settings, Confi
             keys: keys?,
             expected: expectations(file),
             issuer: issuer?,
+            identity: identity?,
             removed: removed?,
             tenants: tenants?,
             writers: writers?,
@@ -76,7 +80,9 @@ fn files(file: &ConfigFile, path: &Path, base: &Path) -> Vec<PathBuf> {
     let issuer =
         file.issuer.iter().flat_map(|issuer| std::iter::once(&issuer.signing_key).chain(&issuer.previous_keys));
     let writers = file.writers.iter().filter_map(|writer| writer.token_file.as_ref());
-    let named = tls.chain(issuer).chain(&file.tokens.keys).chain(&file.runners.removed).chain(writers);
+    let identity = file.identity.iter().flat_map(|identity| [&identity.ca_certificate, &identity.ca_key]);
+    let more = file.runners.removed.iter().chain(writers).chain(identity);
+    let named = tls.chain(issuer).chain(&file.tokens.keys).chain(more);
     std::iter::once(path.to_owned()).chain(named.map(|named| base.join(named))).collect()
 }
 

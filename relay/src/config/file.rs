@@ -27,6 +27,8 @@ pub struct ConfigFile {
     pub tokens: TokensSection,
     /// `[issuer]`; absent where tokens are minted elsewhere.
     pub issuer: Option<IssuerSection>,
+    /// `[identity]`; absent where the operator issues every certificate.
+    pub identity: Option<IdentitySection>,
     /// `[runners]`
     pub runners: RunnersSection,
     /// `[stores.metrics]`, `[stores.logs]`, `[stores.traces]`
@@ -144,6 +146,25 @@ pub struct IssuerSection {
     pub cluster: Option<String>,
 }
 
+/// `[identity]`: renews runners' certificates at `POST /_identity/certificate`. All but the last two are required.
+#[derive(Debug, Clone, Deserialize)]
+pub struct IdentitySection {
+    /// The certificate of the authority that issues, PEM; certificates of `tls.client_ca` above it follow. Best an intermediate
+    /// of the cluster's CA, whose key then stays elsewhere.
+    pub ca_certificate: PathBuf,
+    /// Its private key, PEM (PKCS#8). Whoever holds it can be any runner and the coordinator.
+    pub ca_key: PathBuf,
+    /// How long a renewed certificate lives, in seconds. Default 30 days. Runners renew at two thirds of it.
+    #[serde(default = "default_certificate_lifetime_seconds")]
+    pub certificate_lifetime_seconds: u64,
+    /// The cluster's name, for an authority that does not name it. Default: what the authority says.
+    pub cluster: Option<String>,
+}
+
+fn default_certificate_lifetime_seconds() -> u64 {
+    telemetry_certs::RUNNER_LIFETIME.as_secs()
+}
+
 /// `[runners]`: who was removed.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
@@ -226,6 +247,7 @@ impl ConfigFile {
         let tls = section(&mut table, "tls", &mut faults);
         let tokens = section(&mut table, "tokens", &mut faults);
         let issuer = optional_section(&mut table, "issuer", &mut faults);
+        let identity = optional_section(&mut table, "identity", &mut faults);
         let runners = section(&mut table, "runners", &mut faults);
         let stores = section(&mut table, "stores", &mut faults);
         let limits = section(&mut table, "limits", &mut faults);
@@ -244,6 +266,7 @@ impl ConfigFile {
                 tls: tls?,
                 tokens: tokens?,
                 issuer: issuer?,
+                identity: identity?,
                 runners: runners?,
                 stores: stores?,
                 limits: limits?,

@@ -5,6 +5,7 @@ mod assemble;
 mod env;
 mod fault;
 mod file;
+mod identity;
 mod limits;
 mod operational;
 mod reset_key;
@@ -18,8 +19,8 @@ pub use assemble::read_keys;
 pub use env::{EnvSource, ProcessEnv};
 pub use fault::{ConfigFault, ConfigFaults};
 pub use file::{
-    AdminSection, ConfigFile, IssuerSection, ListenerSection, RunnersSection, StoreSection, StoresSection, TlsSection,
-    TokensSection,
+    AdminSection, ConfigFile, IdentitySection, IssuerSection, ListenerSection, RunnersSection, StoreSection,
+    StoresSection, TlsSection, TokensSection,
 };
 pub use limits::{LimitsSection, TenantLimitsSection};
 pub use operational::{Operational, OperationalSection};

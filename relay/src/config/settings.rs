@@ -17,6 +17,7 @@ use crate::gate::{KeySet, WriterSet};
 use crate::intake::BodyLimits;
 use crate::issuer::{IssuerConfig, SigningKey};
 use crate::listener::ListenerConfig;
+use crate::renewal::Issuing;
 use crate::tenancy::TenantSet;
 use crate::traces::TracesSettings;
 
@@ -30,6 +31,8 @@ pub struct Settings {
     pub expected: Expectations,
     /// How tokens are minted, if they are minted here.
     pub issuer: Option<IssuerSettings>,
+    /// With what runners' certificates are renewed, if they are renewed here.
+    pub identity: Option<Issuing>,
     /// Runners that are no longer part of the cluster.
     pub removed: HashSet<RunnerId>,
     /// The tenants and their limits.

@@ -9,5 +9,6 @@ mod signing_key;
 pub use config::{IssuerConfig, IssuerConfigError};
 pub use key_ring::{KeyRing, RotationError};
 pub use mint::Issuer;
+pub(crate) use rate::MintLimiter;
 pub use rate::MintRate;
 pub use signing_key::{SigningKey, SigningKeyError};

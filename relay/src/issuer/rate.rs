@@ -1,4 +1,4 @@
-//! How often a runner may ask for a token.
+//! How often a runner may ask for a token, or for a certificate.
 
 use std::collections::HashMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -30,7 +30,7 @@ impl Default for MintRate {
 /// - at most [`MAX_RUNNERS`] times are held. A runner that finds no place is told to come back: that many runners at once are
 ///   an attack or a restart of the whole cluster, and both get better with time.
 #[derive(Debug)]
-pub(super) struct MintLimiter {
+pub(crate) struct MintLimiter {
     interval_ms: u64,
     window_ms: u64,
     state: Mutex<State>,
@@ -50,14 +50,14 @@ struct State {
 }
 
 impl MintLimiter {
-    pub(super) fn new(rate: MintRate) -> Self {
+    pub(crate) fn new(rate: MintRate) -> Self {
         let interval_ms = 60_000_u64.div_ceil(u64::from(rate.per_minute).max(1));
         let window_ms = interval_ms.saturating_mul(u64::from(rate.burst).max(1));
         Self { interval_ms, window_ms, state: Mutex::default() }
     }
 
     /// Takes one token request of `runner` into account, or says how long to wait.
-    pub(super) fn admit(&self, runner: &RunnerId, now: SystemTime) -> Result<(), Duration> {
+    pub(crate) fn admit(&self, runner: &RunnerId, now: SystemTime) -> Result<(), Duration> {
         let now = millis(now);
         let mut state = self.state.lock();
         let full_at = state.full_at.get(runner).map_or(now, |full_at| self.bounded(*full_at, now));
@@ -74,7 +74,7 @@ impl MintLimiter {
     }
 
     /// How long `runner` has to wait before it may ask again; zero when it may ask now.
-    pub(super) fn wait(&self, runner: &RunnerId, now: SystemTime) -> Duration {
+    pub(crate) fn wait(&self, runner: &RunnerId, now: SystemTime) -> Duration {
         let now = millis(now);
         let state = self.state.lock();
         let Some(full_at) = state.full_at.get(runner) else { return Duration::ZERO };

@@ -79,7 +79,7 @@ impl Running {
     /// # Errors
     /// [`StartError`]
     pub async fn start(settings: Settings) -> Result<Self, StartError> {
-        let Settings { tls, keys, expected, issuer, removed, tenants, writers, operational, fixed, files: _ } =
+        let Settings { tls, keys, expected, issuer, identity, removed, tenants, writers, operational, fixed, files: _ } =
             settings;
         let writers = Arc::new(Writers::new(writers));
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
@@ -106,6 +106,7 @@ impl Running {
             builder = builder.store(*signal, store.clone());
         }
         let service = builder.build();
+        service.certificates().publish(identity);
         operational.attach_to(&service);
         let listener = Listener::bind(fixed.listener.clone(), tls.server)?
             .with_writers(Arc::clone(&writers))
@@ -142,15 +143,26 @@ impl Running {
         &self.observer
     }
 
-    /// Puts other settings in force: certificates, roots, revocation lists, keys, removed runners, writers, tenants.
-    /// Connections that
+    /// Puts other settings in force: certificates, roots, revocation lists, keys, the authority that renews certificates,
+    /// removed runners, writers, tenants. Connections that
     /// would not get in any more are closed. Requests that run go on.
     ///
     /// # Errors
     /// [`ApplyError`]; whatever could be checked beforehand was, so this is rare.
     pub fn apply(&self, settings: Settings) -> Result<Applied, ApplyError> {
-        let Settings { tls, keys, expected, issuer, removed, tenants, writers, fixed, operational: _, files: _ } =
-            settings;
+        let Settings {
+            tls,
+            keys,
+            expected,
+            issuer,
+            identity,
+            removed,
+            tenants,
+            writers,
+            fixed,
+            operational: _,
+            files: _,
+        } = settings;
         if let Some(next) = &issuer {
             // Whether the keys go together is found out before anything changes.
             keys.merge(&next.former)?.merge(&KeySet::of(next.signing.kid(), next.signing.public().clone())?)?;
@@ -177,6 +189,7 @@ impl Running {
         };
         self.verifier.publish(keys, expected);
         self.removed.publish(removed);
+        self.service.certificates().publish(identity);
         // A writer that has no tenant yet, or no more, is refused.
         self.writers.publish(writers);
         let _ = self.service.tenancy().publish(&tenants);
