@@ -182,6 +182,91 @@ fn a_cut_in_each_file_names_the_file() {
     }
 }
 
+/// Each fault of each file is told with the file's name, what is wrong, and what to do.
+#[test]
+fn each_fault_of_each_file_names_the_file_the_fault_and_a_remedy() {
+    let dir = cluster();
+    let config = GOOD.to_owned() + "[identity]\nca_certificate = \"ca.pem\"\nca_key = \"ca-key.pem\"\n";
+    let config = config.replace("client_ca = \"ca.pem\"", "client_ca = \"roots.pem\"\ncrls = [\"crl.pem\"]")
+        + "[runners]\nremoved = \"removed.txt\"\n";
+    let path = dir.path().to_str().unwrap();
+    let read = |name: &str| std::fs::read(dir.path().join(name)).unwrap();
+    let write = |name: &str, bytes: &[u8]| std::fs::write(dir.path().join(name), bytes).unwrap();
+    succeed(&["certs", "revoke", "--serial", "0a", "--dir", path]);
+    write("roots.pem", &read("ca.pem"));
+    write("removed.txt", b"");
+    let other = cluster();
+    let of_other = |name: &str| std::fs::read(other.path().join(name)).unwrap();
+    let (key, runner_key) = (read("coordinator-key.pem"), read("runner-r7-key.pem"));
+    let encrypted = b"-----BEGIN ENCRYPTED PRIVATE KEY-----\nMA==\n-----END ENCRYPTED PRIVATE KEY-----\n".to_vec();
+    let half = |name: &str| {
+        let whole = read(name);
+        whole[..whole.len() / 2].to_vec()
+    };
+    let cases: Vec<(&str, Vec<u8>, &str)> = vec![
+        ("coordinator.pem", Vec::new(), "empty; write it again"),
+        ("coordinator.pem", half("coordinator.pem"), "truncated"),
+        ("coordinator.pem", b"text".to_vec(), "not PEM"),
+        ("coordinator.pem", key.clone(), "are certificate and key swapped?"),
+        ("coordinator.pem", of_other("coordinator.pem"), "not the key of the first certificate"),
+        ("coordinator-key.pem", Vec::new(), "empty; write it again"),
+        ("coordinator-key.pem", half("coordinator-key.pem"), "truncated"),
+        ("coordinator-key.pem", read("coordinator.pem"), "are certificate and key swapped?"),
+        ("coordinator-key.pem", runner_key, "not the key of the first certificate"),
+        ("coordinator-key.pem", encrypted, "decrypt it with"),
+        ("coordinator-key.pem", [key.clone(), key].concat(), "more than one private key"),
+        ("roots.pem", Vec::new(), "empty; write it again"),
+        ("roots.pem", half("roots.pem"), "truncated"),
+        ("roots.pem", read("runner-r7.pem"), "holds the cluster's CA, not a leaf"),
+        ("crl.pem", Vec::new(), "empty; write it again"),
+        ("crl.pem", half("crl.pem"), "truncated"),
+        ("crl.pem", read("ca.pem"), "no revocation list"),
+        ("token-signing-key.pem", Vec::new(), "PKCS#8 private key"),
+        ("token-signing-key.pem", half("token-signing-key.pem"), "PKCS#8 private key"),
+        ("token-signing-key.pem", read("ca.pem"), "PKCS#8 private key"),
+        ("ca.pem", Vec::new(), "empty; write it again"),
+        ("ca.pem", half("ca.pem"), "truncated"),
+        ("ca-key.pem", Vec::new(), "empty; write it again"),
+        ("ca-key.pem", half("ca-key.pem"), "truncated"),
+        ("ca-key.pem", of_other("ca-key.pem"), "not the key of the first certificate"),
+        ("removed.txt", b"r7\nnot an id\n".to_vec(), "no runner ID on line 2"),
+        ("removed.txt", vec![0xff, 0xfe], "one runner's ID a line"),
+    ];
+    for (name, content, expected) in cases {
+        let whole = read(name);
+        write(name, &content);
+        let (code, message) = refusal(dir.path(), &config);
+        assert_eq!(code, Some(78), "{name}, {expected}: {message}");
+        assert!(message.contains(name) && message.contains(expected), "{name}: {expected:?} is not in\n{message}");
+        assert!(!message.contains("PRIVATE KEY-----\nM"), "no key is ever printed");
+        write(name, &whole);
+    }
+    // An authority of another cluster: what it issues would not get in.
+    write("ca.pem", &of_other("ca.pem"));
+    write("ca-key.pem", &of_other("ca-key.pem"));
+    let (code, message) = refusal(dir.path(), &config);
+    assert!(code == Some(78) && message.contains("would not accept what it issues"), "{message}");
+}
+
+/// Expiry is a fault of `check`, not of a start: a relay that is restarted with an expired certificate says so, and takes the
+/// renewed one as soon as it is there.
+#[test]
+fn an_expired_certificate_is_named_by_check_with_the_remedy() {
+    let dir = cluster();
+    let authority =
+        telemetry_certs::ClusterAuthority::load_files(None, dir.path().join("ca.pem"), dir.path().join("ca-key.pem"));
+    let expired = telemetry_certs::testing::Leaf::coordinator("localhost").expired().issued_by(&authority.unwrap());
+    std::fs::write(dir.path().join("coordinator.pem"), expired.chain_pem).unwrap();
+    std::fs::write(dir.path().join("coordinator-key.pem"), expired.key_pem).unwrap();
+    let file = dir.path().join("relay.toml");
+    std::fs::write(&file, GOOD).unwrap();
+    let output = relay(&["check", "--config", file.to_str().unwrap()]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("fault: tls.certificate: has ended"), "{text}");
+    assert!(text.contains("telemetry-relay certs renew"), "{text}");
+}
+
 #[test]
 fn check_says_what_is_in_the_way_for_people_and_for_programs() {
     let dir = cluster();

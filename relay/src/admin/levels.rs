@@ -10,9 +10,6 @@ use std::sync::atomic::AtomicU64;
 
 use super::status::Status;
 
-/// A runner's certificate that ends sooner than this counts as ending soon, in seconds: 7 days.
-const SOON: u64 = 7 * 24 * 60 * 60;
-
 /// Set when they are read. Runners are counted, never named: the number of series does not grow with theirs.
 #[derive(Debug, Default)]
 pub(super) struct Levels {
@@ -21,6 +18,7 @@ pub(super) struct Levels {
     config_broken: Gauge,
     config_loaded: Gauge,
     certificate_expiry: Gauge,
+    authority_expiry: Gauge,
     stores_up: Family<SignalLabel, Gauge>,
     stores_seconds: Family<SignalLabel, Gauge<f64, AtomicU64>>,
     body_memory: Gauge,
@@ -60,6 +58,12 @@ impl Levels {
             Unit::Seconds,
             levels.certificate_expiry.clone(),
         );
+        registry.register_with_unit(
+            "renewal_authority_expiry_timestamp",
+            "When the authority that renews runners' certificates ends, since 1970; 0 where they are not renewed",
+            Unit::Seconds,
+            levels.authority_expiry.clone(),
+        );
         registry.register("store_up", "1 if the store answered when it was asked last", levels.stores_up.clone());
         registry.register_with_unit(
             "store_probe",
@@ -76,7 +80,7 @@ impl Levels {
         registry.register("runners_connected", "Runners that are connected", levels.runners.clone());
         registry.register(
             "runner_certificates_ending",
-            "Connected runners whose certificate ends within 7 days",
+            "Connected runners whose certificate ends within 14 days and within a quarter of its life",
             levels.runner_certificates_ending.clone(),
         );
         levels
@@ -88,10 +92,11 @@ impl Levels {
         self.config_broken.set(status.config.fault.is_some().into());
         self.config_loaded.set(signed(status.config.loaded_at));
         self.certificate_expiry.set(signed(status.certificate.expires_at));
+        let authority = status.renewal_authority.as_ref().map_or(0, |authority| authority.expires_at);
+        self.authority_expiry.set(signed(authority));
         self.body_memory.set(signed(status.body_memory_bytes));
         self.runners.set(signed(status.runners_connected as u64));
-        let ending =
-            status.runners.iter().filter(|runner| runner.connection.certificate_expires_at < status.now + SOON).count();
+        let ending = status.runners.iter().filter(|runner| runner.connection.certificate_ends_soon).count();
         self.runner_certificates_ending.set(signed(ending as u64));
         for store in &status.stores {
             let label = SignalLabel { signal: store.signal };

@@ -8,6 +8,7 @@
 //! | `/status` | [`Status`] as JSON |
 //! | `/` | a page that shows `/status` and updates itself |
 
+mod expiry;
 mod history;
 mod levels;
 mod observer;

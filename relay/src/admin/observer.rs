@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
 use arc_swap::ArcSwap;
@@ -14,6 +15,7 @@ use telemetry_daemon::ProcessCollector;
 use telemetry_proto::Clock;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
+use super::expiry;
 use super::history::{History, SAMPLE_EVERY};
 use super::levels::Levels;
 use super::ready;
@@ -34,6 +36,8 @@ pub struct Observer {
     service: RelayService,
     listener: ListenerView,
     certificate: ArcSwap<CertificateStatus>,
+    /// When the log said last what ends soon, in seconds since 1970.
+    warned_at: AtomicU64,
     config: Mutex<ConfigStatus>,
     reloads: Family<ReloadLabel, Counter>,
     levels: Levels,
@@ -77,6 +81,7 @@ impl Observer {
             service,
             listener,
             certificate,
+            warned_at: AtomicU64::new(0),
             config,
             reloads,
             levels,
@@ -95,6 +100,7 @@ impl Observer {
         loop {
             ticks.tick().await;
             self.history.lock().sample(self.clock.now(), self.service.metrics().totals());
+            self.warn();
             self.stores.ask(&self.service).await;
         }
     }
@@ -142,6 +148,38 @@ impl Observer {
             }
         };
         self.service.writers().snapshot().as_slice().iter().map(status).collect()
+    }
+
+    fn renewal_authority(&self) -> Option<CertificateStatus> {
+        let (subject, ends) = self.service.certificates().authority()?;
+        Some(CertificateStatus { subject, expires_at: unix(ends) })
+    }
+
+    /// Says in the log, once a day, which of the relay's own certificates end soon.
+    fn warn(&self) {
+        let now = self.clock.now();
+        let authority = self.renewal_authority();
+        let warnings = expiry::warnings(&self.certificate.load(), authority.as_ref(), now);
+        let last = self.warned_at.load(Ordering::Relaxed);
+        if warnings.is_empty() || unix(now).saturating_sub(last) < expiry::WARN_EVERY.as_secs() {
+            return;
+        }
+        self.warned_at.store(unix(now), Ordering::Relaxed);
+        warnings.iter().for_each(|warning| tracing::warn!(warning, "a certificate ends soon"));
+    }
+
+    /// What needs somebody soon.
+    fn warnings(&self, runners: &[RunnerStatus]) -> Vec<String> {
+        let certificate = self.certificate.load();
+        let authority = self.renewal_authority();
+        let mut warnings = expiry::warnings(&certificate, authority.as_ref(), self.clock.now());
+        let ending: Vec<&str> =
+            runners.iter().filter(|r| r.connection.certificate_ends_soon).map(|r| r.id.as_str()).collect();
+        warnings.extend(expiry::of_runners(&ending));
+        if self.config.lock().fault.is_some() {
+            warnings.push("the configuration on disk could not be put in force; the one before is".to_owned());
+        }
+        warnings
     }
 
     fn tenants(&self) -> Vec<TenantStatus> {
@@ -201,6 +239,8 @@ impl Observer {
                 requests_running: self.listener.metrics().running_requests(),
             },
             certificate: CertificateStatus::clone(&self.certificate.load()),
+            renewal_authority: self.renewal_authority(),
+            warnings: self.warnings(&runners),
             config: self.config.lock().clone(),
             stores: self.stores.status(&self.service),
             tenants: Vec::new(),
@@ -241,6 +281,7 @@ fn connection_status(connections: &[&Connected], now: SystemTime) -> Option<Conn
         transport: youngest.transport().as_str(),
         connected_at: unix(now.checked_sub(age).unwrap_or(now)),
         certificate_expires_at: unix(youngest.peer.identity().not_after()),
+        certificate_ends_soon: expiry::ends_soon(youngest.peer.identity(), now),
         token_expires_at: activities().filter_map(|activity| activity.token_expires_at()).max().map(unix),
         requests: activities().map(|activity| activity.requests()).sum(),
         refused: activities().map(|activity| activity.refusals()).sum(),

@@ -29,6 +29,10 @@ pub struct Status {
     pub listener: ListenerStatus,
     /// The coordinator's certificate.
     pub certificate: CertificateStatus,
+    /// The authority that renews runners' certificates; `null` where they are not renewed here.
+    pub renewal_authority: Option<CertificateStatus>,
+    /// What needs somebody soon: certificates that end, a configuration that could not be put in force.
+    pub warnings: Vec<String>,
     /// The configuration in force.
     pub config: ConfigStatus,
     /// The stores.
@@ -187,6 +191,8 @@ pub struct ConnectionStatus {
     pub connected_at: u64,
     /// When its certificate ends.
     pub certificate_expires_at: u64,
+    /// Whether that is soon, so that its renewal must have failed.
+    pub certificate_ends_soon: bool,
     /// When the token ends that it showed last; `null` if it showed none that is good, and for static ones.
     pub token_expires_at: Option<u64>,
     /// Requests on its open connections.

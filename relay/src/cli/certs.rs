@@ -1,5 +1,8 @@
 //! `telemetry-relay certs`: the certificates and the signing key of a cluster, for those who set it up by hand.
 
+mod renew;
+mod show;
+
 use std::fs::OpenOptions;
 use std::io::{ErrorKind, Write};
 use std::net::IpAddr;
@@ -8,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
+use rustls::pki_types::CertificateDer;
 use telemetry_certs::{ClusterAuthority, ClusterName, CoordinatorRequest, Issued, KeyKind, RunnerRequest};
 use telemetry_proto::RunnerId;
 use telemetry_relay::gate::SignatureAlgorithm;
@@ -18,6 +22,7 @@ use super::exit::Failure;
 
 const CA: &str = "ca.pem";
 const CA_KEY: &str = "ca-key.pem";
+const CRL: &str = "crl.pem";
 const SIGNING_KEY: &str = "token-signing-key.pem";
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -38,6 +43,61 @@ pub(super) enum Command {
     /// Issue a certificate from the CA in the folder.
     #[command(subcommand)]
     Issue(Issue),
+    /// Issue a certificate again for the same runner or coordinator, and replace the file.
+    ///
+    /// Runners renew their own where the relay has an [identity]; this is for the coordinator's, and where it has none.
+    #[command(after_help = "Examples:\n  telemetry-relay certs renew coordinator.pem --dir ./pki\n  \
+                      telemetry-relay certs renew runner-r7.pem --dir ./pki --new-key --days 30")]
+    Renew {
+        /// The certificate.
+        certificate: PathBuf,
+        #[command(flatten)]
+        place: Place,
+        /// How many days it is valid.
+        #[arg(long, value_parser = clap::value_parser!(u32).range(1..=3650))]
+        days: Option<u32>,
+        /// Make a new key, and replace its file too. Without this the key stays as it is, and is not read.
+        #[arg(long)]
+        new_key: bool,
+        /// With --new-key: the kind of the key.
+        #[arg(long, value_enum, default_value_t = Kind::P256, requires = "new_key")]
+        key: Kind,
+        /// With --new-key: the file of the key. Default: NAME-key.pem beside NAME.pem.
+        #[arg(long, value_name = "FILE", requires = "new_key")]
+        key_file: Option<PathBuf>,
+    },
+    /// Revoke a certificate: add it to the CA's list, and sign the list anew.
+    ///
+    /// It shuts out this one certificate. A runner that may have renewed it has others: to shut out a runner, write its ID
+    /// into the file of runners.removed.
+    #[command(after_help = "Examples:\n  telemetry-relay certs revoke runner-r7.pem --dir ./pki\n  \
+                      telemetry-relay certs revoke --serial 4f00a1 --dir ./pki --crl /etc/telemetry-relay/crl.pem")]
+    Revoke {
+        /// The certificate.
+        #[arg(required_unless_present = "serial", conflicts_with = "serial")]
+        certificate: Option<PathBuf>,
+        /// Its serial number, in hex without separators, where the certificate itself is not at hand.
+        #[arg(long, value_name = "HEX")]
+        serial: Option<String>,
+        #[command(flatten)]
+        place: Place,
+        /// The list; made if it is missing. Default: crl.pem in the folder.
+        #[arg(long, value_name = "FILE")]
+        crl: Option<PathBuf>,
+        /// For how many days the list announces the next one.
+        #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=3650))]
+        days: u32,
+    },
+    /// Say what is in files: certificates, authorities, revocation lists, keys. Nothing secret is printed.
+    #[command(after_help = "Example:\n  telemetry-relay certs show runner-r7.pem runner-r7-key.pem ca.pem crl.pem")]
+    Show {
+        /// The files, PEM.
+        #[arg(required = true, value_name = "FILE")]
+        files: Vec<PathBuf>,
+        /// Print a JSON list with one object per file: `file`, `fault`, `items`.
+        #[arg(long)]
+        json: bool,
+    },
 }
 
 #[derive(Debug, Subcommand)]
@@ -126,6 +186,17 @@ pub(super) fn run(command: Command) -> Outcome {
             let issued = authority(&place.dir)?.issue_runner(&request).map_err(Failure::other)?;
             write_leaf(&place.dir, &name, &issued, options.force)
         }
+        Command::Renew { certificate, place, days, new_key, key, key_file } => renew::renew(renew::Renewal {
+            certificate: &certificate,
+            dir: &place.dir,
+            lifetime: days.map(|days| DAY * days),
+            new_key: new_key.then(|| (key.into(), key_file)),
+        }),
+        Command::Revoke { certificate, serial, place, crl, days } => {
+            let crl = crl.unwrap_or_else(|| place.dir.join(CRL));
+            renew::revoke(certificate.as_deref(), serial.as_deref(), &place.dir, &crl, DAY * days)
+        }
+        Command::Show { files, json } => show::run(&files, json),
     }
 }
 
@@ -145,6 +216,11 @@ fn authority(dir: &Path) -> Result<ClusterAuthority, Failure> {
     ClusterAuthority::load_files(None, dir.join(CA), dir.join(CA_KEY)).map_err(|error| {
         Failure::Other(format!("{error}\n    `telemetry-relay certs init --dir {}` makes a CA", dir.display()))
     })
+}
+
+/// The certificates of a file, at least one.
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Failure> {
+    telemetry_certs::read_certificates(path).map_err(Failure::other)
 }
 
 fn write_leaf(dir: &Path, name: &str, issued: &Issued, force: bool) -> Outcome {

@@ -4,6 +4,7 @@ mod certs;
 mod check;
 mod exit;
 mod serve;
+mod status;
 mod token;
 
 use std::path::PathBuf;
@@ -44,7 +45,10 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Make certificates for a cluster.
+    /// Ask a relay that runs how it is. Exit code 0 if it is ready: runners' writes can succeed.
+    #[command(after_help = "Examples:\n  telemetry-relay status\n  telemetry-relay status --config relay.toml --json")]
+    Status(status::Options),
+    /// Make, renew, revoke and show certificates of a cluster.
     #[command(subcommand)]
     Certs(certs::Command),
     /// Mint workload tokens, and explain why one is refused.
@@ -63,6 +67,7 @@ pub(crate) fn run() -> ExitCode {
     let outcome = match cli.command {
         Command::Serve { config } => serve::run(&config),
         Command::Check { config, json } => check::run(&config, json),
+        Command::Status(options) => status::run(options),
         Command::Certs(command) => certs::run(command),
         Command::Token(command) => token::run(command),
     };

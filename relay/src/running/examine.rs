@@ -100,8 +100,7 @@ fn certificate(expires_at: u64, now: SystemTime) -> Option<Finding> {
     } else {
         return None;
     };
-    let remedy =
-        "issue a new one: `telemetry-relay certs issue coordinator --force`; a running relay takes it by itself";
+    let remedy = "renew it: `telemetry-relay certs renew FILE --dir FOLDER`; a running relay takes it by itself";
     Some(Finding { severity, at: "tls.certificate".to_owned(), problem, remedy: remedy.to_owned() })
 }
 
