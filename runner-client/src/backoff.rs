@@ -33,6 +33,11 @@ impl Jitter {
         shortest + longest.saturating_sub(shortest).mul_f64(share)
     }
 
+    /// A share from 0 up to 1.
+    pub(crate) fn share(&self) -> f64 {
+        self.0.lock().f64()
+    }
+
     /// Tells one run of a client from another.
     pub(crate) fn run(&self) -> u64 {
         self.0.lock().u64(..)

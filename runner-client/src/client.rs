@@ -20,6 +20,7 @@ use crate::delivery::{
 };
 use crate::metrics::{self, ConnectionMetrics, CutCounter, RequestCounter};
 use crate::policy::{self, PolicyHandle};
+use crate::renewal::{CertificateState, Identity, IdentityStore, Renewer};
 use crate::spool::{Recovery, Spool, SpoolConfig, SpoolError, SpoolStats};
 use crate::token::{LateTokenSettings, LateTokenSource, RemoteIssuer, TokenIssuer, TokenSource};
 use crate::trace::{self, SpanWriter, Switch};
@@ -39,6 +40,8 @@ pub struct Client {
     /// Absent over a foreign transport.
     link: Option<Arc<Link>>,
     transport: Arc<dyn Transport>,
+    /// Absent over a foreign transport.
+    identity: Option<Arc<Identity>>,
     clock: Arc<dyn Clock>,
     requests: RequestCounter,
     cuts: CutCounter,
@@ -155,13 +158,21 @@ impl Client {
         self.link.as_ref().and_then(|link| link.peer())
     }
 
-    /// Shows and trusts other certificates from now on. Requests under way end on the old connection.
+    /// How the runner's certificate is; all absent over a foreign transport.
+    #[must_use]
+    pub fn certificate(&self) -> CertificateState {
+        self.identity.as_ref().map(|identity| identity.state()).unwrap_or_default()
+    }
+
+    /// Shows and trusts other certificates from now on. Requests under way end on the old connection. The same certificates
+    /// as before change nothing.
     ///
     /// # Errors
     /// The certificates make no TLS configuration; the old ones stay.
     pub fn set_identity(&self, credentials: &Credentials, server_roots: &Roots) -> Result<(), IdentityError> {
-        if let Some(link) = &self.link {
-            link.set_identity(connection::identity(credentials, server_roots)?);
+        let Some(identity) = &self.identity else { return Ok(()) };
+        if !identity.set(credentials, server_roots)? {
+            return Ok(());
         }
         self.pipelines.metrics().ask_to_hurry();
         self.pipelines.logs().ask_to_hurry();
@@ -186,6 +197,9 @@ impl Client {
     pub fn register_metrics(&self, registry: &mut Registry) {
         let outboxes = self.pipelines.all().map(Arc::clone).into();
         metrics::register(registry, outboxes, self.requests.clone(), self.cuts.clone(), self.connections.clone());
+        if let Some(identity) = &self.identity {
+            identity.register(registry);
+        }
     }
 
     /// Waits until all that was written before is settled, for `within` at most.
@@ -243,6 +257,7 @@ pub enum BuildError {
 pub struct ClientBuilder {
     coordinators: Vec<String>,
     identity: Option<(Credentials, Roots)>,
+    identity_store: Option<Arc<dyn IdentityStore>>,
     transport: Option<Arc<dyn Transport>>,
     tokens: Option<Arc<dyn TokenSource>>,
     dead_letters: Arc<dyn DeadLetters>,
@@ -266,6 +281,7 @@ impl Default for ClientBuilder {
         Self {
             coordinators: Vec::new(),
             identity: None,
+            identity_store: None,
             transport: None,
             tokens: None,
             dead_letters: Arc::new(RecentRejections::default()),
@@ -298,6 +314,15 @@ impl ClientBuilder {
     #[must_use]
     pub fn identity(mut self, credentials: Credentials, server_roots: Roots) -> Self {
         self.identity = Some((credentials, server_roots));
+        self
+    }
+
+    /// Has the certificate renewed by the coordinator at two thirds of its life, and keeps the new one and its key there, such
+    /// as in [`CredentialFiles`](telemetry_certs::CredentialFiles). Without this nobody renews; an ending certificate is
+    /// warned about in the log.
+    #[must_use]
+    pub fn renew_identity(mut self, store: Arc<dyn IdentityStore>) -> Self {
+        self.identity_store = Some(store);
         self
     }
 
@@ -432,6 +457,17 @@ impl ClientBuilder {
         let trace_tokens = self.trace_tokens.unwrap_or_else(|| armed(&[Signal::Traces]));
         let (policy, poller) = PolicyHandle::new();
         let switch = Arc::new(Switch::off());
+        let identity = link.as_ref().zip(self.identity.as_ref()).map(|(link, (credentials, roots))| {
+            Identity::new(credentials.clone(), roots.clone(), Some(Arc::clone(link)))
+        });
+        let renewer = identity.as_ref().map(|identity| Renewer {
+            identity: Arc::clone(identity),
+            transport: Arc::clone(&transport),
+            store: self.identity_store,
+            clock: Arc::clone(&self.clock),
+            jitter: Arc::clone(&self.jitter),
+        });
+        let renewing = renewer.map(|renewer| AbortOnDropHandle::new(tokio::spawn(renewer.run())));
         let background = [
             AbortOnDropHandle::new(tokio::spawn(poller.run(
                 Arc::clone(&transport),
@@ -439,7 +475,9 @@ impl ClientBuilder {
                 Arc::clone(&self.jitter),
             ))),
             AbortOnDropHandle::new(tokio::spawn(trace::follow(policy.watch(), Arc::clone(&switch)))),
-        ];
+        ]
+        .into_iter()
+        .chain(renewing);
         let requests = RequestCounter::default();
         let way = Way {
             transport: Arc::clone(&transport),
@@ -474,6 +512,7 @@ impl ClientBuilder {
             pipelines,
             link,
             transport,
+            identity,
             clock: self.clock,
             requests,
             cuts,

@@ -44,6 +44,7 @@ mod delivery;
 pub mod fuzzing;
 mod metrics;
 mod policy;
+mod renewal;
 pub mod spool;
 mod token;
 pub mod trace;
@@ -64,6 +65,7 @@ pub use delivery::{
     Tally,
 };
 pub use policy::PolicyHandle;
+pub use renewal::{CertificateState, IdentityStore};
 pub use telemetry_proto::exposition::Point;
 pub use telemetry_proto::policy::{Policy, PolicyLimits, TracesPolicy};
 pub use telemetry_proto::{Clock, Reason, Signal};

@@ -61,7 +61,12 @@ fn print(status: &Status) {
         (None, None) => "does not say when it ends".to_owned(),
     };
     println!("token        {token}");
-    println!("certificate  ends {}", or_none(status.certificate_ends.map(|ends| ends.to_string())));
+    let renews = match (&status.certificate_trouble, status.certificate_renews) {
+        (Some(trouble), _) => format!(", not renewed: {trouble}"),
+        (None, Some(renews)) => format!(", is renewed {renews}"),
+        (None, None) => String::new(),
+    };
+    println!("certificate  ends {}{renews}", or_none(status.certificate_ends.map(|ends| ends.to_string())));
     for (signal, account) in &status.signals {
         let dropped: Vec<String> = account.dropped.iter().map(|(reason, items)| format!("{reason} {items}")).collect();
         let dropped = if dropped.is_empty() { "none".to_owned() } else { dropped.join(", ") };

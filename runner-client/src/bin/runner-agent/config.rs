@@ -8,15 +8,15 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use telemetry_certs::{Credentials, Roots};
+use telemetry_certs::{CredentialFiles, Credentials, Roots};
 use telemetry_runner_client::spool::{PerSignal, SpoolConfig, SyncPolicy, WhenFull};
 use telemetry_runner_client::{DeadLetterConfig, TcpFallback};
 use toml::{Table, Value};
 
 use crate::cli::Options;
 
-/// `[identity]`: who this runner is. All are required.
-#[derive(Debug, Clone, Default, Deserialize)]
+/// `[identity]`: who this runner is. The three files are required.
+#[derive(Debug, Clone, Deserialize)]
 #[serde(default)]
 struct IdentitySection {
     /// The runner's certificate chain, PEM. Read again when it changes, as are the other two.
@@ -25,6 +25,15 @@ struct IdentitySection {
     key: Option<PathBuf>,
     /// The cluster's CA, PEM.
     ca: Option<PathBuf>,
+    /// Have the coordinator renew the certificate at two thirds of its life, and replace both files. Default true; false where
+    /// someone else renews it.
+    renew: bool,
+}
+
+impl Default for IdentitySection {
+    fn default() -> Self {
+        Self { certificate: None, key: None, ca: None, renew: true }
+    }
 }
 
 /// `[token]`
@@ -165,19 +174,20 @@ pub(crate) struct Settings {
 /// Where certificate, key and CA are.
 #[derive(Debug, Clone)]
 pub(crate) struct IdentityFiles {
-    pub(crate) certificate: PathBuf,
-    pub(crate) key: PathBuf,
+    pub(crate) credentials: CredentialFiles,
     pub(crate) ca: PathBuf,
+    /// Whether this agent renews them.
+    pub(crate) renew: bool,
 }
 
 impl IdentityFiles {
     /// Reads them.
     pub(crate) fn load(&self) -> Result<(Credentials, Roots), telemetry_certs::LoadError> {
-        Ok((Credentials::from_files(&self.certificate, &self.key)?, Roots::from_file(&self.ca)?))
+        Ok((self.credentials.load()?, Roots::from_file(&self.ca)?))
     }
 
     pub(crate) fn all(&self) -> Vec<PathBuf> {
-        vec![self.certificate.clone(), self.key.clone(), self.ca.clone()]
+        vec![self.credentials.certificate.clone(), self.credentials.key.clone(), self.ca.clone()]
     }
 }
 
@@ -232,15 +242,15 @@ pub(crate) fn load(options: &Options) -> Result<Settings, ConfigFaults> {
     let certificate = faults.require(file.identity.certificate, "identity.certificate", "--certificate");
     let key = faults.require(file.identity.key, "identity.key", "--key");
     let ca = faults.require(file.identity.ca, "identity.ca", "--ca");
-    let credentials = certificate.as_ref().zip(key.as_ref()).and_then(|(certificate, key)| {
-        Credentials::from_files(certificate, key).map_err(|error| faults.push("[identity]", error)).ok()
-    });
+    let files = certificate.zip(key).map(|(certificate, key)| CredentialFiles { certificate, key });
+    let credentials =
+        files.as_ref().and_then(|files| files.load().map_err(|error| faults.push("[identity]", error)).ok());
     let roots = ca.as_ref().and_then(|ca| Roots::from_file(ca).map_err(|error| faults.push("identity.ca", error)).ok());
     let settings = (|| {
         Some(Settings {
             coordinators: file.coordinators,
             tcp: file.tcp,
-            identity: IdentityFiles { certificate: certificate?, key: key?, ca: ca? },
+            identity: IdentityFiles { credentials: files?, ca: ca?, renew: file.identity.renew },
             credentials: credentials?,
             roots: roots?,
             token_file: file.token.file,

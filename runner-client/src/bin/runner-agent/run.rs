@@ -42,12 +42,15 @@ pub(crate) async fn run(settings: Settings) -> Outcome {
         if let Some(folder) = &dead_letters {
             builder = builder.dead_letters(Arc::clone(folder) as Arc<dyn DeadLetters>);
         }
+        if settings.identity.renew {
+            builder = builder.renew_identity(Arc::new(settings.identity.credentials.clone()));
+        }
         match settings.spool.clone() {
             Some(spool) => builder.spool(spool),
             None => builder,
         }
     })?;
-    let observer = Observer::new(tokens, &settings.credentials, dead_letters.clone());
+    let observer = Observer::new(tokens, dead_letters.clone());
     tell_start(&settings, &client, &tcp);
     let service = Service::new(client.clone(), settings.listen.answer, observer.clone());
     let mut tasks = tokio::task::JoinSet::new();
@@ -73,7 +76,7 @@ pub(crate) async fn run(settings: Settings) -> Outcome {
             () = files.changed() => {}
         }
         manager.reloading();
-        reload_identity(&settings.identity, &client, &observer);
+        reload_identity(&settings.identity, &client);
         manager.ready(&summary(&client));
     }
     manager.stopping("draining");
@@ -174,13 +177,10 @@ async fn follow_policy(client: Client) {
 }
 
 /// Reads the certificates again and shows them from now on, or says what is wrong with them and keeps those before.
-fn reload_identity(files: &IdentityFiles, client: &Client, observer: &Observer) {
+fn reload_identity(files: &IdentityFiles, client: &Client) {
     let loaded = files.load().map_err(|error| error.to_string());
-    let set = loaded.and_then(|(credentials, roots)| {
-        client.set_identity(&credentials, &roots).map_err(|error| error.to_string())?;
-        observer.note_credentials(&credentials);
-        Ok(())
-    });
+    let set = loaded
+        .and_then(|(credentials, roots)| client.set_identity(&credentials, &roots).map_err(|error| error.to_string()));
     match set {
         Ok(()) => tracing::info!("certificates reloaded"),
         Err(fault) => tracing::error!(%fault, "the certificates were not reloaded; those before stay in force"),

@@ -218,7 +218,7 @@ impl Service {
         match path {
             "/healthz" => text(StatusCode::OK, "ok"),
             "/metrics" => {
-                self.levels.set(&self.client, self.observer.certificate_ends());
+                self.levels.set(&self.client, self.client.certificate().ends);
                 let mut metrics = String::new();
                 match prometheus_client::encoding::text::encode(&mut metrics, &self.registry) {
                     Ok(()) => respond("application/openmetrics-text; version=1.0.0; charset=utf-8", metrics),

@@ -4,10 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use parking_lot::Mutex;
 use prometheus_client::registry::Registry;
 use serde::{Deserialize, Serialize};
-use telemetry_certs::{Credentials, describe};
 use telemetry_runner_client::{Client, DeadLetterFolder, DeadLetterStats, DropReason, Signal, TokenSource};
 use time::OffsetDateTime;
 use tokio::time::timeout;
@@ -33,6 +31,12 @@ pub(crate) struct Status {
     /// When the certificate ends.
     #[serde(with = "time::serde::rfc3339::option")]
     pub(crate) certificate_ends: Option<OffsetDateTime>,
+    /// When it is to be renewed; absent if this agent does not renew it.
+    #[serde(default, with = "time::serde::rfc3339::option")]
+    pub(crate) certificate_renews: Option<OffsetDateTime>,
+    /// Why it could not be renewed when that was tried last.
+    #[serde(default)]
+    pub(crate) certificate_trouble: Option<String>,
     /// What the coordinator takes; absent until it has told.
     pub(crate) coordinator_takes: Option<Vec<Signal>>,
     /// The account of each signal, in items.
@@ -72,19 +76,12 @@ pub(crate) struct SpoolStatus {
 #[derive(Clone)]
 pub(crate) struct Observer {
     tokens: Arc<dyn TokenSource>,
-    certificate_ends: Arc<Mutex<Option<SystemTime>>>,
     dead_letters: Option<Arc<DeadLetterFolder>>,
 }
 
 impl Observer {
-    pub(crate) fn new(
-        tokens: Arc<dyn TokenSource>,
-        credentials: &Credentials,
-        dead_letters: Option<Arc<DeadLetterFolder>>,
-    ) -> Self {
-        let observer = Self { tokens, certificate_ends: Arc::default(), dead_letters };
-        observer.note_credentials(credentials);
-        observer
+    pub(crate) fn new(tokens: Arc<dyn TokenSource>, dead_letters: Option<Arc<DeadLetterFolder>>) -> Self {
+        Self { tokens, dead_letters }
     }
 
     /// Adds the metrics of what it knows and the client does not.
@@ -94,22 +91,6 @@ impl Observer {
         }
     }
 
-    /// Remembers the end of the certificate, and warns if that is near.
-    pub(crate) fn note_credentials(&self, credentials: &Credentials) {
-        let ends = credentials.chain().first().and_then(|leaf| describe(leaf).ok()).map(|summary| summary.not_after);
-        *self.certificate_ends.lock() = ends;
-        if let Some(ends) = ends
-            && ends < SystemTime::now() + Duration::from_secs(7 * 24 * 60 * 60)
-        {
-            tracing::warn!(ends = %OffsetDateTime::from(ends), "the runner's certificate ends soon");
-        }
-    }
-
-    /// When the certificate ends, if that is known.
-    pub(crate) fn certificate_ends(&self) -> Option<SystemTime> {
-        *self.certificate_ends.lock()
-    }
-
     pub(crate) async fn look(&self, client: &Client) -> Status {
         let peer = client.peer();
         let (token_seconds_left, token_trouble) = match timeout(TOKEN_PATIENCE, self.tokens.token()).await {
@@ -117,7 +98,7 @@ impl Observer {
             Ok(Err(error)) => (None, Some(error.to_string())),
             Err(_) => (None, Some("none yet".to_owned())),
         };
-        let ends = *self.certificate_ends.lock();
+        let certificate = client.certificate();
         Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             transport: peer.as_ref().map(|peer| peer.carrier.to_string()),
@@ -125,7 +106,9 @@ impl Observer {
             coordinator: peer.map(|peer| peer.coordinator),
             token_seconds_left,
             token_trouble,
-            certificate_ends: ends.map(OffsetDateTime::from),
+            certificate_ends: certificate.ends.map(OffsetDateTime::from),
+            certificate_renews: certificate.renews.map(OffsetDateTime::from),
+            certificate_trouble: certificate.trouble,
             coordinator_takes: client.policy().current().map(|policy| policy.signals.clone()),
             signals: Signal::ALL.into_iter().map(|signal| (signal.to_string(), account(client, signal))).collect(),
             spool: client.spool_stats().map(|stats| SpoolStatus {
