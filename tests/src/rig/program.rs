@@ -16,10 +16,14 @@ use super::{Cluster, ISSUER, RigError};
 use crate::process::{Process, ProcessError, Usage};
 use crate::program::Program;
 use crate::raw::RawClient;
+use crate::wait;
 
 /// All that the relay's own code can say, and most of what others say.
 pub(super) const LOG_LEVELS: &str =
     "debug,telemetry_relay=trace,telemetry_h3=trace,telemetry_certs=trace,telemetry_proto=trace";
+
+/// How long a relay may take to notice that files changed, on a loaded machine.
+const RELOAD_WITHIN: Duration = Duration::from_secs(20);
 
 /// How long the first probe of a relay that starts is waited for.
 const FIRST_PROBE: Duration = Duration::from_millis(50);
@@ -116,8 +120,10 @@ impl RelayProgram {
         self.process.start(ready).await
     }
 
-    /// The folder of its files: `signing.key` and others.
-    pub(crate) fn folder(&self) -> &Path {
+    /// Where its configuration is, with the files that this names and two that it does not: `ca.key` and an empty
+    /// `removed.txt`.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
         self.folder.path()
     }
 
@@ -127,6 +133,32 @@ impl RelayProgram {
     /// The signal can't be sent.
     pub async fn reload(&self) -> std::io::Result<()> {
         self.process.signal("HUP").await
+    }
+
+    /// Replaces files in its folder, and waits until it has put them in force.
+    ///
+    /// # Errors
+    /// A file can't be written, or the relay does not take them.
+    pub async fn replace(&self, files: &[(&str, &str)]) -> Result<(), RigError> {
+        const TAKEN: &str = "configuration reloaded";
+        const REFUSED: &str = "the configuration was not reloaded";
+        let count = |words: &str| Ok::<_, RigError>(self.log()?.matches(words).count());
+        let (taken, refused) = (count(TAKEN)?, count(REFUSED)?);
+        for (name, text) in files {
+            fs::write(self.folder().join(format!("{name}.new")), text)?;
+        }
+        for (name, _) in files {
+            fs::rename(self.folder().join(format!("{name}.new")), self.folder().join(name))?;
+        }
+        let is_taken = async || {
+            let log = self.log().map_err(|error| error.to_string())?;
+            let seen = (log.matches(TAKEN).count() > taken, log.matches(REFUSED).count() > refused);
+            if seen.0 || seen.1 { Ok(seen) } else { Err("nothing yet".to_owned()) }
+        };
+        match wait::until("the reload", RELOAD_WITHIN, is_taken).await? {
+            (true, _) => Ok(()),
+            (false, _) => Err(RigError::Setup("the relay refused the files; see its log".to_owned())),
+        }
     }
 
     /// Everything that it has logged since its first start, at every level.
@@ -159,6 +191,8 @@ fn write_files(folder: &Path, address: SocketAddr, parts: &Parts<'_>) -> Result<
         ("coordinator.key", coordinator.key_pem.as_str()),
         ("ca.pem", parts.cluster.root_pem()),
         ("signing.key", signing_key.as_str()),
+        ("ca.key", parts.cluster.authority().key_pem().as_str()),
+        ("removed.txt", ""),
     ] {
         fs::write(folder.join(name), text)?;
     }

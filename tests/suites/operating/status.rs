@@ -35,7 +35,8 @@ pub(crate) async fn the_status_has_what_its_documentation_says_and_nothing_else(
             token_file.display()
         )
     };
-    let settings = format!("[admin]\naddress = \"{admin}\"\n{}{}", writer("here"), writer("away"));
+    let identity = "[identity]\nca_certificate = 'ca.pem'\nca_key = 'ca.key'\n";
+    let settings = format!("[admin]\naddress = \"{admin}\"\n{identity}{}{}", writer("here"), writer("away"));
     let rig = Rig::builder().relay_program(&settings).start().await?;
     let request = WriterRequest::new(WriterName::new("here")?);
     let gateway = rig.cluster().authority().issue_writer(&request)?.credentials()?;
@@ -46,6 +47,8 @@ pub(crate) async fn the_status_has_what_its_documentation_says_and_nothing_else(
     let token = rig.token(0);
     client.write(Signal::Metrics).token(&token).body("up 1\n").send().await?;
     client.write(Signal::Metrics).token(&token).header("content-encoding", "br").body("up 1\n").send().await?;
+    // What is not in force is worth a warning.
+    std::fs::write(rig.relay_program().folder().join("relay.toml"), "broken")?;
     let http = HttpClient::new(admin);
     wait::until("a status with everything in it", Duration::from_secs(30), async || {
         let (_, body) = http.get("/status").await.map_err(|error| error.to_string())?;
