@@ -24,6 +24,7 @@ pub mod renewal;
 pub mod running;
 mod service;
 pub mod tenancy;
+mod to_the_end;
 pub mod traces;
 mod workers;
 

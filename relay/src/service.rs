@@ -38,6 +38,7 @@ use crate::refusal::{Refusal, ResponseBody};
 use crate::refusal_log::{RecentRefusal, RefusalLog};
 use crate::renewal::{self, CertificateIssuer};
 use crate::tenancy::{Tenancy, Tenant};
+use crate::to_the_end::ToTheEnd;
 use crate::traces::TracesSettings;
 use crate::workers::Workers;
 
@@ -313,14 +314,11 @@ impl Relay {
 
     /// From here on a batch goes its way to the end, even if its sender goes away: only so is it known whether a repeat is
     /// one.
-    async fn to_the_end<F>(&self, way: F) -> Result<Accepted, Refusal>
+    fn to_the_end<F>(&self, way: F) -> ToTheEnd<Result<Accepted, Refusal>>
     where
         F: Future<Output = Result<Accepted, Refusal>> + Send + 'static,
     {
-        match self.forwarding.spawn(way).await {
-            Ok(outcome) => outcome,
-            Err(_) => Err(Reason::InternalError.into()),
-        }
+        ToTheEnd::new(self.forwarding.track_future(way))
     }
 
     /// The last part of the way: to the store and back.

@@ -158,7 +158,9 @@ where
             // be reached only while some are being cleared away.
             accepted = acceptor.accept(), if requests.len() < max_requests => match accepted {
                 Ok(Some(resolver)) => {
-                    requests.spawn(request::serve(resolver, monitor.take_watch(), service.clone(), context.clone()));
+                    let served = request::serve(resolver, monitor.take_watch(), service.clone(), context.clone());
+                    // Boxed: a task moves what it runs several times, and a request's future is large.
+                    requests.spawn(Box::pin(served));
                 }
                 // The peer goes away and all its requests are done, or the connection is lost.
                 Ok(None) => break,

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::ValueEnum;
@@ -68,6 +69,8 @@ pub struct Plan {
     pub cases: BTreeSet<Case>,
     /// Beside whom, the relay itself left out.
     pub peers: BTreeSet<TargetKind>,
+    /// Another build of the relay, to be measured as `before`.
+    pub before: Option<PathBuf>,
     /// How much.
     pub scale: Scale,
     /// No progress is shown.
@@ -98,13 +101,14 @@ impl Cell {
 impl Plan {
     /// The relay and those beside it, in order.
     pub(super) fn targets(&self) -> Vec<TargetKind> {
-        let all = self.peers.iter().copied().chain([TargetKind::Relay]).collect::<BTreeSet<_>>();
+        let before = self.before.as_ref().map(|_| TargetKind::Before);
+        let all = self.peers.iter().copied().chain([TargetKind::Relay]).chain(before).collect::<BTreeSet<_>>();
         all.into_iter().collect()
     }
 
     /// The HTTP/3 relays.
     pub(super) fn relays(&self) -> Vec<TargetKind> {
-        self.targets().into_iter().filter(|kind| matches!(kind, TargetKind::Relay | TargetKind::Go)).collect()
+        self.targets().into_iter().filter(|kind| kind.is_relay()).collect()
     }
 
     const fn pick<T: Copy>(&self, smoke: T, quick: T, full: T) -> T {
@@ -231,7 +235,7 @@ mod tests {
 
     fn plan(scale: Scale) -> Plan {
         let peers = [TargetKind::Direct, TargetKind::Go, TargetKind::Vmauth].into();
-        Plan { cases: Case::ALL.into(), peers, scale, silent: true }
+        Plan { cases: Case::ALL.into(), peers, before: None, scale, silent: true }
     }
 
     #[test]

@@ -36,6 +36,9 @@ struct Options {
     /// What is measured; everything without this.
     #[arg(long, value_enum, value_delimiter = ',')]
     cases: Vec<Case>,
+    /// Another build of telemetry-relay, which a change is measured beside: the target `before`.
+    #[arg(long, value_name = "FILE")]
+    before: Option<PathBuf>,
     /// Draws charts into this file, as SVG.
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
@@ -72,7 +75,8 @@ async fn measure(options: &Options) -> Result<(), bench::BenchError> {
         _ => Scale::Full,
     };
     let cases = if options.cases.is_empty() { Case::ALL.into() } else { options.cases.iter().copied().collect() };
-    let plan = Plan { cases, peers: options.peers.iter().copied().collect(), scale, silent: options.json };
+    let peers = options.peers.iter().copied().collect();
+    let plan = Plan { cases, peers, before: options.before.clone(), scale, silent: options.json };
     eprintln!(
         "takes about {} s on an idle machine; Ctrl-C ends it and reports what there is",
         plan.estimate().as_secs()

@@ -60,6 +60,15 @@ pub(crate) struct Parts<'a> {
 impl RelayProgram {
     pub(crate) async fn start(address: SocketAddr, parts: Parts<'_>) -> Result<Self, RigError> {
         let program = Program::Relay.find().map_err(|error| RigError::Setup(error.to_string()))?;
+        Self::start_program(program, address, parts).await
+    }
+
+    /// Starts another build of the program.
+    pub(crate) async fn start_program(
+        program: PathBuf,
+        address: SocketAddr,
+        parts: Parts<'_>,
+    ) -> Result<Self, RigError> {
         let folder = tempfile::Builder::new().prefix("telemetry-relay-").tempdir()?;
         let config = write_files(folder.path(), address, &parts)?;
         let log = folder.path().join("log.txt");

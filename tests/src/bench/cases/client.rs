@@ -24,7 +24,7 @@ const YIELD_EVERY: u64 = 64;
 pub(super) async fn run(bench: &mut Bench<'_>) -> Result<(), BenchError> {
     bench.steps(2 * bench.plan.rounds() + 1);
     let store = Arc::new(BenchStore::start(StoreOfRun::Null).await?);
-    let target = Target::start(TargetKind::Relay, &store, &bench.identities).await?;
+    let target = Target::start(TargetKind::Relay, &store, &bench.identities, bench.plan.before.as_deref()).await?;
     let runner = bench.runners(1, SignatureAlgorithm::EdDsa)?[0].clone();
     let tokens = LateTokenSource::new();
     let client = client(bench, &runner, &tokens, target.address.port())?;

@@ -33,7 +33,7 @@ pub(super) async fn run(bench: &mut Bench<'_>) -> Result<(), BenchError> {
 #[expect(clippy::cast_precision_loss, reason = "statistics")]
 async fn measure(bench: &mut Bench<'_>, kind: TargetKind, store: &Arc<BenchStore>) -> Result<(), BenchError> {
     // A process of its own: what another case has left behind is not to count.
-    let target = Target::start(kind, store, &bench.identities).await?;
+    let target = Target::start(kind, store, &bench.identities, bench.plan.before.as_deref()).await?;
     let runners = bench.runners(bench.plan.crowd(), SignatureAlgorithm::EdDsa)?;
     let work = Work { body: body::of_size(BYTES), in_flight: runners.len(), batch_ids: false };
 
@@ -55,7 +55,7 @@ async fn measure(bench: &mut Bench<'_>, kind: TargetKind, store: &Arc<BenchStore
 
     let (count, bytes) = bench.plan.large_bodies();
     bench.step(format!("{count} bodies of {bytes} B, {kind}"));
-    let target = Target::start(kind, store, &bench.identities).await?;
+    let target = Target::start(kind, store, &bench.identities, bench.plan.before.as_deref()).await?;
     let crowd = Arc::new(Crowd::connect(&target, &bench.identities, &runners[..count], 1).await?);
     let work = Work { body: body::of_size(bytes), in_flight: count, batch_ids: false };
     let volume = closed(&crowd, &work, Until::Requests(2 * count as u64), bench.stop).await;

@@ -86,7 +86,7 @@ impl Bench<'_> {
     async fn start(&mut self, kinds: &[TargetKind], store: &Arc<BenchStore>) -> Vec<Target> {
         let mut targets = Vec::new();
         for kind in kinds {
-            match Target::start(*kind, store, &self.identities).await {
+            match Target::start(*kind, store, &self.identities, self.plan.before.as_deref()).await {
                 Ok(target) => targets.push(target),
                 Err(error) => self.leave_out(kind, &error),
             }

@@ -24,7 +24,7 @@ const BYTES: usize = 1 << 10;
 pub(super) async fn run(bench: &mut Bench<'_>) -> Result<(), BenchError> {
     bench.steps(bench.plan.rounds());
     let store = Arc::new(BenchStore::start(StoreOfRun::Null).await?);
-    let target = Target::start(TargetKind::Relay, &store, &bench.identities).await?;
+    let target = Target::start(TargetKind::Relay, &store, &bench.identities, bench.plan.before.as_deref()).await?;
     let Some(program) = &target.program else { return Ok(()) };
     let runners = bench.runners(bench.plan.crowd(), SignatureAlgorithm::EdDsa)?;
     let crowd = Arc::new(Crowd::connect(&target, &bench.identities, &runners, 1).await?);

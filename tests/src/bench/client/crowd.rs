@@ -34,7 +34,7 @@ impl Crowd {
         runners: &[Runner],
         in_flight: usize,
     ) -> Result<Self, BenchError> {
-        let is_http3 = matches!(target.kind, TargetKind::Relay | TargetKind::Go);
+        let is_http3 = target.kind.is_relay();
         let count = if is_http3 { runners.len() } else { runners.len().max(in_flight) };
         let endpoint = if is_http3 { Some(http3::endpoint()?) } else { None };
         let connections = (0..count).map(|number| {
@@ -78,7 +78,7 @@ async fn connect(
     let head = Head::new(target, runner).map_err(|error| target.failed(error))?;
     let address = target.address;
     let link = match (target.kind, endpoint) {
-        (TargetKind::Relay | TargetKind::Go, Some(endpoint)) => {
+        (TargetKind::Relay | TargetKind::Before | TargetKind::Go, Some(endpoint)) => {
             let tls = identities.tls(runner, &[b"h3"])?;
             http3::Link::connect(endpoint, address, tls, head).await.map(Link::Http3)
         }

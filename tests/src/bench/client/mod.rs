@@ -24,13 +24,17 @@ impl Head {
         let (address, store_path) = (target.address, "/api/v1/import/prometheus");
         let host = format!("localhost:{}", address.port());
         let uri: Uri = match target.kind {
-            TargetKind::Relay | TargetKind::Go => format!("https://{host}{}", Signal::Metrics.write_path()).parse()?,
+            TargetKind::Relay | TargetKind::Before | TargetKind::Go => {
+                format!("https://{host}{}", Signal::Metrics.write_path()).parse()?
+            }
             TargetKind::Direct => format!("{store_path}?extra_label=miren_runner%3D{}", runner.id).parse()?,
             TargetKind::Vmauth => store_path.parse()?,
         };
         let request = Request::builder().method(Method::POST).uri(uri).header(header::CONTENT_TYPE, "text/plain");
         let request = match (target.kind, &target.bearer) {
-            (TargetKind::Relay | TargetKind::Go, _) => request.header(WORKLOAD_TOKEN, runner.token.clone()),
+            (TargetKind::Relay | TargetKind::Before | TargetKind::Go, _) => {
+                request.header(WORKLOAD_TOKEN, runner.token.clone())
+            }
             (_, Some(bearer)) => request.header(header::HOST, host).header(header::AUTHORIZATION, bearer.clone()),
             (_, None) => request.header(header::HOST, host),
         };

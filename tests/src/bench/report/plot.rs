@@ -113,6 +113,7 @@ const fn color(target: TargetKind) -> RGBColor {
     match target {
         TargetKind::Direct => RGBColor(120, 120, 120),
         TargetKind::Relay => RGBColor(0, 114, 178),
+        TargetKind::Before => RGBColor(86, 180, 233),
         TargetKind::Go => RGBColor(230, 159, 0),
         TargetKind::Vmauth => RGBColor(0, 158, 115),
     }

@@ -7,6 +7,7 @@ mod vmauth;
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 
 use clap::ValueEnum;
@@ -29,6 +30,9 @@ pub enum TargetKind {
     Direct,
     /// Our relay, the program.
     Relay,
+    /// Another build of our relay, which a change is measured beside.
+    #[value(skip)]
+    Before,
     /// A relay of the same contract on quic-go, net/http and golang-jwt.
     Go,
     /// vmauth with TLS and a bearer token, over HTTP/1.1: neither client certificates nor a token per runner.
@@ -42,9 +46,17 @@ impl TargetKind {
         match self {
             Self::Direct => "direct",
             Self::Relay => "relay",
+            Self::Before => "before",
             Self::Go => "go",
             Self::Vmauth => "vmauth",
         }
+    }
+}
+
+impl TargetKind {
+    /// Whether it speaks HTTP/3 as in our contract.
+    pub(super) const fn is_relay(self) -> bool {
+        matches!(self, Self::Relay | Self::Before | Self::Go)
     }
 }
 
@@ -73,6 +85,7 @@ impl Target {
         kind: TargetKind,
         store: &Arc<BenchStore>,
         identities: &Identities,
+        before: Option<&Path>,
     ) -> Result<Self, BenchError> {
         match kind {
             TargetKind::Direct => Ok(Self {
@@ -84,6 +97,10 @@ impl Target {
                 _held: Box::new(Arc::clone(store)),
             }),
             TargetKind::Relay => relay::start(store, identities, &RelaySetup::default()).await,
+            TargetKind::Before => {
+                let setup = RelaySetup { before: before.map(Path::to_owned), ..RelaySetup::default() };
+                relay::start(store, identities, &setup).await
+            }
             TargetKind::Go => go::start(store, identities).await,
             TargetKind::Vmauth => vmauth::start(store, identities).await,
         }

@@ -1,6 +1,7 @@
 //! Our relay, with everything on that it has on by default: attribution, tokens, budgets, batch IDs.
 
 use std::fs;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use telemetry_relay::gate::SignatureAlgorithm;
@@ -22,6 +23,8 @@ pub(in crate::bench) struct RelaySetup {
     pub(in crate::bench) settings: String,
     /// Overrides of settings, by variable.
     pub(in crate::bench) variables: Vec<(&'static str, String)>,
+    /// Another build of the program, as the target `before`.
+    pub(in crate::bench) before: Option<PathBuf>,
 }
 
 pub(super) async fn start(
@@ -46,9 +49,12 @@ pub(super) async fn start(
         variables: &variables,
         log_levels: "info",
     };
-    let program = RelayProgram::start(address, parts).await?;
+    let (kind, program) = match &setup.before {
+        Some(before) => (TargetKind::Before, RelayProgram::start_program(before.clone(), address, parts).await?),
+        None => (TargetKind::Relay, RelayProgram::start(address, parts).await?),
+    };
     Ok(Target {
-        kind: TargetKind::Relay,
+        kind,
         address,
         gauge: Gauge::new(program.pid()?),
         bearer: None,

@@ -35,8 +35,15 @@ impl fmt::Display for StoreOfRun {
 
 /// A store that runs. Killed when dropped.
 pub(in crate::bench) enum BenchStore {
-    Null { process: Process, address: SocketAddr, _folder: TempDir },
+    Null(Box<NullStore>),
     Real(Box<RealStore>),
+}
+
+/// This program, started again as `--null-store`.
+pub(in crate::bench) struct NullStore {
+    process: Process,
+    address: SocketAddr,
+    _folder: TempDir,
 }
 
 impl BenchStore {
@@ -51,21 +58,21 @@ impl BenchStore {
                 let http = HttpClient::new(address);
                 let ready = async || http.get("/health").await.map(drop).map_err(|error| error.to_string());
                 process.start(ready).await?;
-                Ok(Self::Null { process, address, _folder: folder })
+                Ok(Self::Null(Box::new(NullStore { process, address, _folder: folder })))
             }
         }
     }
 
     pub(in crate::bench) fn address(&self) -> SocketAddr {
         match self {
-            Self::Null { address, .. } => *address,
+            Self::Null(store) => store.address,
             Self::Real(store) => store.address(),
         }
     }
 
     pub(in crate::bench) fn pid(&self) -> io::Result<u32> {
         match self {
-            Self::Null { process, .. } => process.pid(),
+            Self::Null(store) => store.process.pid(),
             Self::Real(store) => store.pid(),
         }
     }
