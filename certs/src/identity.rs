@@ -163,14 +163,13 @@ pub(crate) fn spiffe_uri<'c>(certificate: &'c X509Certificate<'_>) -> Result<Opt
     let names = certificate.subject_alternative_name().map_err(|_| IdentityError::Unreadable)?;
     let mut found = None;
     for name in names.iter().flat_map(|names| &names.value.general_names) {
-        match name {
-            GeneralName::URI(uri) if starts_with_ignore_case(uri.as_bytes(), SPIFFE) => {
-                if found.replace(*uri).is_some() {
-                    return Err(IdentityError::Ambiguous);
-                }
-            }
+        let uri = match name {
+            GeneralName::URI(uri) => *uri,
             GeneralName::Invalid(..) => return Err(IdentityError::Unreadable),
-            _ => {}
+            _ => continue,
+        };
+        if starts_with_ignore_case(uri.as_bytes(), SPIFFE) && found.replace(uri).is_some() {
+            return Err(IdentityError::Ambiguous);
         }
     }
     Ok(found)

@@ -13,9 +13,9 @@ mod authority;
 mod cluster;
 mod credentials;
 mod crl;
+mod csr;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
-mod csr;
 mod identity;
 mod inspect;
 mod load;

@@ -78,10 +78,11 @@ fn claimed(mut input: &[u8]) -> Vec<u8> {
     let mut bytes = NAME.header(1_790_000_000_000).to_vec();
     while let Some((fields, rest)) = input.split_first_chunk::<40>() {
         let number = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| fields[at + i]));
+        let any_length = u32::from_le_bytes(std::array::from_fn(|i| fields[i]));
         let payload = &rest[..rest.len().min(usize::from(fields[0]))];
         let header = RecordHeader {
             // Mostly the payload's own, so that the next one is found.
-            body_len: if fields[1] < 200 { payload.len() as u32 } else { number(0) as u32 },
+            body_len: if fields[1] < 200 { u32::try_from(payload.len()).unwrap_or(u32::MAX) } else { any_length },
             extra_len: if fields[2] < 200 { 0 } else { u16::from(fields[3]) },
             encoding: if fields[4] < 128 { BodyEncoding::Identity } else { BodyEncoding::Gzip },
             payload_crc: if fields[5] < 200 { payload_crc(&[payload]) } else { 1 },
