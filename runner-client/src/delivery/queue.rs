@@ -35,6 +35,8 @@ pub(super) struct Queue {
 struct Entry {
     batch: Batch,
     suspicions: u32,
+    /// The spool gave its record up while it was being sent, and counted it: it is not tried again.
+    is_given_up: bool,
     /// How often it stepped aside.
     asides: u32,
     aside_until: Option<Instant>,
@@ -63,7 +65,7 @@ impl Queue {
     /// Adds the newest batch.
     pub(super) fn push(&mut self, batch: Batch) {
         self.cost += cost(&batch);
-        self.entries.push_back(Entry { batch, suspicions: 0, asides: 0, aside_until: None });
+        self.entries.push_back(Entry { batch, suspicions: 0, is_given_up: false, asides: 0, aside_until: None });
     }
 
     /// The oldest batch if it was born at `cutoff` or before. Call until there is none.
@@ -75,26 +77,18 @@ impl Queue {
         self.remove(oldest)
     }
 
-    /// Takes out the batches whose records the spool has given up. The one that is being sent stays, from now on in memory only;
-    /// returns its items.
-    pub(super) fn give_up(&mut self, is_gone: impl Fn(&Position) -> bool) -> u64 {
-        let mut kept = 0;
+    /// Takes out the batches whose records the spool has given up. The one that is being sent stays until that is over.
+    pub(super) fn give_up(&mut self, is_gone: impl Fn(&Position) -> bool) {
         let claimed = self.claim.as_ref().map(|claim| claim.id);
         let total = &mut self.cost;
         self.entries.retain_mut(|entry| {
-            let batch = &mut entry.batch;
-            if !batch.position.as_ref().is_some_and(&is_gone) {
+            if !entry.batch.position.as_ref().is_some_and(&is_gone) {
                 return true;
             }
-            if claimed == Some(batch.id) {
-                batch.position = None;
-                kept += batch.items;
-                return true;
-            }
-            *total -= cost(batch);
-            false
+            entry.is_given_up = claimed == Some(entry.batch.id);
+            *total -= if entry.is_given_up { 0 } else { cost(&entry.batch) };
+            entry.is_given_up
         });
-        kept
     }
 
     /// When the oldest batch that can expire was born.
@@ -126,9 +120,11 @@ impl Queue {
     /// The claimed batch was not settled and stays. `suspect`: it may be its own fault.
     pub(super) fn release(&mut self, suspect: bool) {
         let Some(claim) = self.claim.take() else { return };
-        if let Some(entry) = self.entries.iter_mut().find(|entry| entry.batch.id == claim.id)
-            && suspect
-        {
+        let Some(index) = self.entries.iter().position(|entry| entry.batch.id == claim.id) else { return };
+        let entry = &mut self.entries[index];
+        if entry.is_given_up {
+            self.remove(index);
+        } else if suspect {
             entry.suspicions = entry.suspicions.saturating_add(1);
             self.probe_next = entry.suspicions >= SUSPICIOUS && !claim.is_probe;
         }

@@ -3,7 +3,7 @@
 //! With a spool a batch is staged (in memory), stored by the keeper's thread, read back into the window of delivery (the
 //! queue), settled, and acknowledged to the spool. Only the spool knows what waits in it: a settled batch counts as
 //! delivered when the spool says that it still waited, so that nothing is counted twice. What the spool gives up leaves
-//! the window too, but for the batch that is being sent and for what was delivered already: those are no drops.
+//! the window too, but for the batch that is being sent, whose answer changes nothing; what was delivered already is no drop.
 
 use std::collections::VecDeque;
 

@@ -139,8 +139,8 @@ impl Outbox {
         self.settled.send_replace(());
     }
 
-    /// The spool gave up items, and `is_gone` tells which of its records. What was delivered meanwhile is counted as that, and
-    /// what is under way will be when it is settled.
+    /// The spool gave up items, and `is_gone` tells which of its records. What was delivered before is counted as that. What is
+    /// under way may arrive, and counts as dropped all the same: if it does not, and the process ends, nobody is left to count.
     pub(in crate::delivery) fn spool_dropped(&self, cause: DropCause, items: u64, is_gone: impl Fn(&Position) -> bool) {
         let mut state = self.state.lock();
         let State { queue, desk: Some(desk), tally, lacks_credential, .. } = &mut *state else { return };
@@ -150,7 +150,8 @@ impl Outbox {
             let delivered = desk.give_up(&is_gone);
             tally.delivered(delivered);
             // Causes are told one by one, and records of all may be gone already.
-            desk.excused += delivered + queue.give_up(&is_gone);
+            desk.excused += delivered;
+            queue.give_up(&is_gone);
             let excused = desk.excused.min(items);
             desk.excused -= excused;
             items - excused
