@@ -1,6 +1,7 @@
 //! Tokens from a file that someone else keeps fresh.
 
 use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -18,11 +19,13 @@ use super::{InvalidToken, IssueError, IssuedToken, Token, TokenIssuer};
 
 /// How often the file is looked at by default.
 const CHECK_EVERY: Duration = Duration::from_secs(10);
+/// How often it is looked whether the file is another one.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Room for white space around the token.
 const MAX_FILE_BYTES: u64 = 2 * MAX_TOKEN_BYTES as u64;
 
-/// Reads tokens from a file: trimmed, not empty, at most 8 KiB. The file is read again every 10 s, so that a token that
-/// is put there is used soon, whatever the end of the old one.
+/// Reads tokens from a file: trimmed, not empty, at most 8 KiB. The file is read again within a second or two of a change, and every
+/// 10 s in any case, so that a token that is put there is used soon, whatever became of the old one.
 ///
 /// Where the token is a JWT its end is read from the claim `exp`. The signature is not verified: that is the relay's
 /// business, and the end only tells when to look for a newer one.
@@ -31,13 +34,23 @@ pub struct FileIssuer {
     path: PathBuf,
     check_every: Duration,
     last: Mutex<Option<Token>>,
+    /// The file that was read last; the inner `None`: there was none.
+    seen: Mutex<Option<Option<Fingerprint>>>,
+}
+
+/// What tells a file's content from its content before. Not the time alone: two writes may share a tick.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Fingerprint {
+    modified: Option<SystemTime>,
+    len: u64,
+    inode: u64,
 }
 
 impl FileIssuer {
     /// Reads tokens from `path`. The file need not exist yet.
     #[must_use]
     pub fn new(path: impl Into<PathBuf>) -> Self {
-        Self { path: path.into(), check_every: CHECK_EVERY, last: Mutex::new(None) }
+        Self { path: path.into(), check_every: CHECK_EVERY, last: Mutex::default(), seen: Mutex::default() }
     }
 
     /// Sets how often the file is looked at.
@@ -61,11 +74,32 @@ impl FileIssuer {
 impl TokenIssuer for FileIssuer {
     fn issue(&self) -> BoxFuture<'_, Result<IssuedToken, IssueError>> {
         async {
+            // Before it is read: what changes meanwhile is seen the next time.
+            let fingerprint = look(&self.path).await;
+            *self.seen.lock() = Some(fingerprint);
             let text = read(&self.path).await.map_err(|error| IssueError::File(Arc::new(error)))?;
             Ok(self.take(&text)?)
         }
         .boxed()
     }
+
+    fn news(&self) -> Option<BoxFuture<'_, ()>> {
+        let changed = async {
+            loop {
+                tokio::time::sleep(LOOK_EVERY).await;
+                let now = look(&self.path).await;
+                if self.seen.lock().is_some_and(|seen| seen != now) {
+                    return;
+                }
+            }
+        };
+        Some(changed.boxed())
+    }
+}
+
+async fn look(path: &Path) -> Option<Fingerprint> {
+    let metadata = tokio::fs::metadata(path).await.ok()?;
+    Some(Fingerprint { modified: metadata.modified().ok(), len: metadata.len(), inode: metadata.ino() })
 }
 
 async fn read(path: &Path) -> io::Result<String> {
@@ -110,6 +144,22 @@ mod tests {
         assert!(issuer.issue().await.unwrap().token.is_same(&first));
         std::fs::write(file.path(), "other").unwrap();
         assert_eq!(issuer.issue().await.unwrap().token.header(), "other");
+    }
+
+    #[tokio::test]
+    async fn a_change_is_news_until_it_was_read_good_or_bad() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("token");
+        let issuer = FileIssuer::new(&path);
+        let is_news = async || tokio::time::timeout(3 * LOOK_EVERY, issuer.news().unwrap()).await.is_ok();
+        assert!(issuer.issue().await.is_err(), "there is no file yet");
+        assert!(!is_news().await);
+        for (text, is_good) in [("first", true), ("two words", false), ("second", true)] {
+            std::fs::write(&path, text).unwrap();
+            assert!(is_news().await, "{text}");
+            assert_eq!(issuer.issue().await.is_ok(), is_good, "{text}");
+        }
+        assert!(!is_news().await);
     }
 
     #[tokio::test]

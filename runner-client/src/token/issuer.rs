@@ -17,6 +17,12 @@ use crate::connection::SendError;
 pub trait TokenIssuer: Send + Sync + 'static {
     /// Mints one token. Whoever calls bounds the wait.
     fn issue(&self) -> BoxFuture<'_, Result<IssuedToken, IssueError>>;
+
+    /// Where the issuer can tell: resolves when there may be another token than at the last [`issue`](Self::issue). It is then asked
+    /// at once, whatever pause there is after failures or refusals.
+    fn news(&self) -> Option<BoxFuture<'_, ()>> {
+        None
+    }
 }
 
 impl<F, Minting> TokenIssuer for F

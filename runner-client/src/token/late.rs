@@ -54,6 +54,7 @@ impl Default for LateTokenSettings {
 ///
 /// - One mint at a time, however many ask. It is a task of its own: an asker that goes away ends it for nobody.
 /// - A token is renewed ahead of its end, in the background; the old one serves meanwhile, and while renewal fails.
+/// - An issuer that tells of news is asked at once, and whoever waits for a token is woken.
 /// - Ends are judged by the issuer's clock where the issuer tells its time.
 ///
 /// Cheap to clone; clones are the same source.
@@ -78,6 +79,7 @@ impl LateTokenSource {
             epoch: 0,
             cached: None,
             mint: None,
+            news: None,
             hold: None,
             failures: backoff.clone(),
             refusals: Refusals { last: None, suspicious: false, backoff },
@@ -104,7 +106,7 @@ impl LateTokenSource {
     fn replace(&self, issuer: Option<Arc<dyn TokenIssuer>>) {
         let mut state = self.shared.state.lock();
         // A mint that is under way ends without a result, and those that wait for it look again.
-        let mint = state.mint.take();
+        let mint = (state.mint.take(), state.news.take());
         let former = std::mem::replace(&mut state.issuer, issuer);
         state.epoch += 1;
         state.cached = None;
@@ -174,6 +176,8 @@ struct State {
     epoch: u64,
     cached: Option<Cached>,
     mint: Option<Mint>,
+    /// Waits for news of the issuer, since the first mint.
+    news: Option<AbortOnDropHandle<()>>,
     /// No mint before its end.
     hold: Option<Hold>,
     failures: Backoff,
@@ -234,7 +238,34 @@ impl Shared {
         Look::Minting(self.mint(&mut state, issuer))
     }
 
+    /// Asks again when the issuer has news: a pause was for the issuer as it was before.
+    fn follow_news(self: &Arc<Self>, state: &mut State, issuer: &Arc<dyn TokenIssuer>) {
+        if state.news.is_some() || issuer.news().is_none() {
+            return;
+        }
+        let (shared, issuer, epoch) = (Arc::downgrade(self), Arc::clone(issuer), state.epoch);
+        let task = tokio::spawn(async move {
+            while let Some(news) = issuer.news() {
+                news.await;
+                let Some(shared) = shared.upgrade() else { return };
+                let mut state = shared.state.lock();
+                if state.epoch != epoch {
+                    return;
+                }
+                state.hold = None;
+                state.failures.reset();
+                if state.mint.is_none() {
+                    shared.mint(&mut state, Arc::clone(&issuer));
+                }
+                drop(state);
+                shared.arming.send_modify(|times| *times += 1);
+            }
+        });
+        state.news = Some(AbortOnDropHandle::new(task));
+    }
+
     fn mint(self: &Arc<Self>, state: &mut State, issuer: Arc<dyn TokenIssuer>) -> watch::Receiver<MintResult> {
+        self.follow_news(state, &issuer);
         let (done, result) = watch::channel(None);
         let (shared, epoch) = (Arc::clone(self), state.epoch);
         let task = tokio::spawn(async move {

@@ -305,3 +305,44 @@ async fn a_newer_token_of_a_file_is_used_though_the_old_one_has_not_ended() {
     tokio::time::resume();
     timeout(Duration::from_secs(10), seen).await.unwrap();
 }
+
+/// Mints bad tokens, until it has news.
+struct Announcing {
+    mint: Arc<Mint>,
+    news: Notify,
+}
+
+impl TokenIssuer for Announcing {
+    fn issue(&self) -> BoxFuture<'_, Result<IssuedToken, IssueError>> {
+        Arc::clone(&self.mint).issue().boxed()
+    }
+
+    fn news(&self) -> Option<BoxFuture<'_, ()>> {
+        Some(self.news.notified().boxed())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn news_of_the_issuer_end_a_pause_and_wake_whoever_waits() {
+    let mint = Mint::new(HOUR);
+    let issuer = Arc::new(Announcing { mint: Arc::clone(&mint), news: Notify::new() });
+    let source = source_on(TestClock::new());
+    source.arm(Arc::clone(&issuer) as _);
+    let mut arming = source.arming().unwrap();
+    arming.mark_unchanged();
+    // Refused again and again: the pauses grow.
+    loop {
+        match source.token().await {
+            Ok(token) => source.refused(&token),
+            Err(error) => match error.retry_in().unwrap() {
+                long if long > Duration::from_secs(3) => break,
+                short => sleep(short).await,
+            },
+        }
+    }
+    let before = mint.attempts();
+    issuer.news.notify_one();
+    timeout(Duration::from_millis(100), arming.changed()).await.unwrap().unwrap();
+    assert!(source.token().await.is_ok());
+    assert_eq!(mint.attempts(), before + 1);
+}
