@@ -18,7 +18,7 @@ telemetry_rig::suite! {
 
 const CLIENTS: usize = 200;
 /// Each client fills a batch for as long, so that this is its steady rate.
-const BATCH_AGE: Duration = Duration::from_secs(1);
+const BATCH_AGE: Duration = Duration::from_secs(2);
 const WRITE_EVERY: Duration = Duration::from_millis(250);
 const OUTAGE: Duration = Duration::from_secs(4);
 /// The rate is that over a window of this length.
