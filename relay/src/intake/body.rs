@@ -5,9 +5,11 @@
 
 use std::io::{self, Write};
 use std::pin::pin;
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::{Buf, Bytes};
+use futures_util::poll;
 use http_body::Body;
 use http_body_util::BodyExt;
 use telemetry_proto::Reason;
@@ -129,12 +131,19 @@ where
     let mut blocks = Blocks::new(max_bytes);
     let mut len = 0_u64;
     loop {
-        let patience = deadline.min(Instant::now() + limits.idle_timeout);
-        let frame = match timeout_at(patience, body.frame()).await {
-            Err(_) => return Err(Reason::BodyTooSlow),
-            Ok(None) => break,
-            Ok(Some(Err(_))) => return Err(Reason::BodyIncomplete),
-            Ok(Some(Ok(frame))) => frame,
+        let mut next = pin!(body.frame());
+        // Most pieces are there already: a clock and a timer for each packet cost more than what is done with it.
+        let frame = match poll!(&mut next) {
+            Poll::Ready(frame) => frame,
+            Poll::Pending => {
+                let patience = deadline.min(Instant::now() + limits.idle_timeout);
+                timeout_at(patience, next).await.map_err(|_| Reason::BodyTooSlow)?
+            }
+        };
+        let frame = match frame {
+            None => break,
+            Some(Err(_)) => return Err(Reason::BodyIncomplete),
+            Some(Ok(frame)) => frame,
         };
         // Trailers mean nothing here and are dropped.
         let Ok(chunk) = frame.into_data() else { continue };

@@ -24,7 +24,7 @@ use crate::rig::RigError;
 use crate::stores::StoreError;
 
 pub use null_store::serve as serve_null_store;
-pub use plan::{Case, Plan, Scale};
+pub use plan::{Case, Cell, NoCell, Plan, Scale};
 pub use report::{Report, plot};
 pub use stop::Stop;
 pub use targets::TargetKind;

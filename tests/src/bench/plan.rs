@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
 use clap::ValueEnum;
@@ -69,6 +70,8 @@ pub struct Plan {
     pub cases: BTreeSet<Case>,
     /// Beside whom, the relay itself left out.
     pub peers: BTreeSet<TargetKind>,
+    /// Cells of the table of costs, instead of those of the scale.
+    pub cells: Vec<Cell>,
     /// Another build of the relay, to be measured as `before`.
     pub before: Option<PathBuf>,
     /// How much.
@@ -79,7 +82,7 @@ pub struct Plan {
 
 /// One cell of the table of costs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Cell {
+pub struct Cell {
     pub(super) store: StoreOfRun,
     pub(super) bytes: usize,
     pub(super) connections: usize,
@@ -95,6 +98,30 @@ impl Cell {
     /// Requests under way at a time: one for each connection, within reason.
     pub(super) fn in_flight(self) -> usize {
         self.connections.max(LEAST_IN_FLIGHT).min((BYTES_IN_FLIGHT / self.bytes).max(1))
+    }
+}
+
+/// The text names no cell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("expected STORE:KIB:CONNECTIONS:ALGORITHM, as in null:1024:10:RS256")]
+pub struct NoCell;
+
+impl FromStr for Cell {
+    type Err = NoCell;
+
+    /// The form `STORE:KIB:CONNECTIONS:ALGORITHM`: `null` or `real`, 1 to 32,768 KiB, 1 to 10,000 connections.
+    fn from_str(text: &str) -> Result<Self, NoCell> {
+        let parts: Vec<_> = text.split(':').collect();
+        let [store, kib, connections, algorithm] = parts[..] else { return Err(NoCell) };
+        let store = match store {
+            "null" => StoreOfRun::Null,
+            "real" => StoreOfRun::Real,
+            _ => return Err(NoCell),
+        };
+        let within = |text: &str, most| text.parse().ok().filter(|number| (1..=most).contains(number)).ok_or(NoCell);
+        let (bytes, connections) = (within(kib, 32 << 10)? << 10, within(connections, 10_000)?);
+        let algorithm = algorithm.parse().map_err(|_| NoCell)?;
+        Ok(Self { store, bytes, connections, algorithm })
     }
 }
 
@@ -135,6 +162,9 @@ impl Plan {
         let cell = |store, bytes, connections, algorithm| Cell { store, bytes, connections, algorithm };
         const KIB: usize = 1 << 10;
         const MIB: usize = 1 << 20;
+        if !self.cells.is_empty() {
+            return self.cells.clone();
+        }
         match self.scale {
             Scale::Smoke => vec![cell(Null, KIB, 2, EdDsa), cell(Null, 64 * KIB, 1, Rs256)],
             Scale::Quick => vec![cell(Real, KIB, 10, Rs256), cell(Real, MIB, 10, Rs256), cell(Null, KIB, 10, Rs256)],
@@ -235,13 +265,24 @@ mod tests {
 
     fn plan(scale: Scale) -> Plan {
         let peers = [TargetKind::Direct, TargetKind::Go, TargetKind::Vmauth].into();
-        Plan { cases: Case::ALL.into(), peers, before: None, scale, silent: true }
+        Plan { cases: Case::ALL.into(), peers, cells: Vec::new(), before: None, scale, silent: true }
     }
 
     #[test]
     fn a_quick_run_takes_less_than_three_minutes() {
         assert!(plan(Scale::Quick).estimate() < Duration::from_secs(180), "{:?}", plan(Scale::Quick).estimate());
         assert!(plan(Scale::Smoke).estimate() < Duration::from_secs(20));
+    }
+
+    #[test]
+    fn a_cell_is_named_or_refused() {
+        let cell: Cell = "null:1024:10:RS256".parse().unwrap();
+        assert_eq!((cell.store, cell.bytes, cell.connections), (StoreOfRun::Null, 1 << 20, 10));
+        for text in
+            ["", "null", "null:0:1:RS256", "null:1:0:RS256", "none:1:1:RS256", "null:1:1:HS256", "null:1:1:RS256:"]
+        {
+            assert_eq!(text.parse::<Cell>(), Err(NoCell), "{text}");
+        }
     }
 
     #[test]

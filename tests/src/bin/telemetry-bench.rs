@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
-use telemetry_rig::bench::{self, Case, Plan, Report, Scale, Stop, TargetKind};
+use telemetry_rig::bench::{self, Case, Cell, Plan, Report, Scale, Stop, TargetKind};
 
 /// Measures the relay beside a relay on Go, vmauth and the bare store: the same bodies, the same store, in turns, in one run.
 ///
@@ -36,6 +36,9 @@ struct Options {
     /// What is measured; everything without this.
     #[arg(long, value_enum, value_delimiter = ',')]
     cases: Vec<Case>,
+    /// Cells of the table of costs, instead of all: as in null:1024:10:RS256, a body of 1,024 KiB over ten connections.
+    #[arg(long, value_name = "STORE:KIB:CONNECTIONS:ALGORITHM", value_delimiter = ',')]
+    cells: Vec<Cell>,
     /// Another build of telemetry-relay, which a change is measured beside: the target `before`.
     #[arg(long, value_name = "FILE")]
     before: Option<PathBuf>,
@@ -76,7 +79,8 @@ async fn measure(options: &Options) -> Result<(), bench::BenchError> {
     };
     let cases = if options.cases.is_empty() { Case::ALL.into() } else { options.cases.iter().copied().collect() };
     let peers = options.peers.iter().copied().collect();
-    let plan = Plan { cases, peers, before: options.before.clone(), scale, silent: options.json };
+    let (cells, before) = (options.cells.clone(), options.before.clone());
+    let plan = Plan { cases, peers, cells, before, scale, silent: options.json };
     eprintln!(
         "takes about {} s on an idle machine; Ctrl-C ends it and reports what there is",
         plan.estimate().as_secs()
