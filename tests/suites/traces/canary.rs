@@ -236,8 +236,11 @@ pub(crate) async fn what_is_no_otlp_is_refused_and_never_repaired() -> TestResul
     Ok(())
 }
 
+/// What it is, whether it is gzip, the body, and why it is refused.
+type BadBody = (&'static str, bool, Vec<u8>, Reason);
+
 /// Each with the reason that it is refused for.
-fn bad_bodies() -> Result<Vec<(&'static str, bool, Vec<u8>, Reason)>, std::io::Error> {
+fn bad_bodies() -> Result<Vec<BadBody>, std::io::Error> {
     let field = |number: u32, message: &[u8]| {
         let mut whole = Vec::with_capacity(message.len() + 10);
         prost::encoding::bytes::encode(number, &message.to_vec(), &mut whole);
