@@ -245,8 +245,8 @@ async fn a_runner_renews_its_certificate_under_load_with_one_connection_for_each
     let accepted = async || -> Result<u64, String> {
         let (_, metrics) = HttpClient::new(admin).get("/metrics").await.map_err(|error| error.to_string())?;
         let metrics = String::from_utf8_lossy(&metrics).into_owned();
-        let line = metrics.lines().find(|l| l.starts_with("telemetry_listener_connections_accepted_total "));
-        line.and_then(|l| l.rsplit(' ').next()?.parse().ok()).ok_or_else(|| "no such metric".to_owned())
+        let counts = metrics.lines().filter(|line| line.starts_with("telemetry_listener_connections_accepted_total"));
+        Ok(counts.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum())
     };
     let before = accepted().await?;
     let client = hasty(builder).build()?;
