@@ -77,6 +77,9 @@ pub struct Account {
     pub duplicated_by_store_kill: u64,
     /// Items that their feeder handed over twice, for want of an answer.
     pub repeated_by_feeder: u64,
+    /// The requests that had the first item which can't be explained: for whoever looks for the cause.
+    #[serde(skip)]
+    pub(super) suspects: Vec<usize>,
 }
 
 impl Account {
@@ -84,6 +87,13 @@ impl Account {
     #[must_use]
     pub const fn is_clean(&self) -> bool {
         self.lost == 0 && self.duplicated == 0
+    }
+
+    /// The first ones are enough.
+    fn suspect(&mut self, seen: &[usize]) {
+        if self.suspects.is_empty() {
+            self.suspects = seen.to_vec();
+        }
     }
 
     /// Adds another.
@@ -143,7 +153,10 @@ pub(super) fn audit(evidence: &Evidence<'_>) -> Account {
             match loss(evidence, acknowledged, seen, answered.contains(&item)) {
                 Loss::StoreKill => account.lost_by_store_kill += 1,
                 Loss::Window => account.lost_in_window += 1,
-                Loss::AfterAnswer => account.lost += 1,
+                Loss::AfterAnswer => {
+                    account.lost += 1;
+                    account.suspect(seen);
+                }
                 Loss::Never => never_stored += 1,
             }
         }
@@ -167,6 +180,9 @@ pub(super) fn audit(evidence: &Evidence<'_>) -> Account {
             extra -= 1;
         }
         account.duplicated += extra;
+        if extra > 0 {
+            account.suspect(seen);
+        }
     }
     let mut attempts: HashMap<u32, u64> = HashMap::new();
     for item in evidence.stored.keys() {
@@ -269,7 +285,7 @@ mod tests {
 
         fn see(&mut self, run: Run, relay_life: usize, store_life: usize, answered: Option<Duration>) {
             let answer = answered.map_or(Answer::None, |after| Answer::Stored(self.start + after));
-            self.sightings.push(Sighting { runs: vec![run], relay_life, store_life, answer });
+            self.sightings.push(Sighting { runs: vec![run], relay_life, store_life, begun: self.start, answer });
         }
 
         fn audit(&self) -> Account {

@@ -170,6 +170,7 @@ pub async fn run(settings: &Settings, mut interrupt: watch::Receiver<bool>, show
     for writer in &arena.writers {
         writer.end().await;
     }
+    notes.extend(sources.iter().filter_map(|source| suspicion(&arena, source, start)));
     keep_evidence(&arena, total.is_clean() && drained.is_some(), &mut notes);
     Ok(Report {
         ok: total.is_clean() && drained.is_some() && total.written > 0,
@@ -354,6 +355,29 @@ fn audit_one(
         store_window: if stores == StoreKind::Real { STORE_WINDOW } else { Duration::ZERO },
         spool_window: SPOOL_WINDOW,
     })
+}
+
+/// The requests around what can't be explained, for whoever looks for the cause.
+fn suspicion(arena: &Arena, source: &SourceReport, start: Instant) -> Option<String> {
+    let suspects = &source.account.suspects;
+    let (first, last) = (suspects.first()?, suspects.last()?);
+    let after = |at: Instant| at.saturating_duration_since(start).as_secs_f64();
+    let mut text = format!("{} {}: can't be explained:", source.source, source.signal);
+    let sightings = arena.witness.of(&(source.source.clone(), source.signal));
+    for (index, seen) in sightings.iter().enumerate().take(last + 3).skip(first.saturating_sub(2)) {
+        let mark = if suspects.contains(&index) { "->" } else { "  " };
+        let answer = match seen.answer {
+            witness::Answer::None => "no answer".to_owned(),
+            witness::Answer::Refused => "refused".to_owned(),
+            witness::Answer::Stored(at) => format!("stored at {:.3} s", after(at)),
+        };
+        let (begun, relay, store) = (after(seen.begun), seen.relay_life, seen.store_life);
+        text += &format!("\n  {mark} {begun:.3} s, relay {relay}, store {store}, {answer}, {:?}", seen.runs);
+    }
+    for (life, (at, end)) in arena.relay.lives.ends().into_iter().enumerate() {
+        text += &format!("\n  relay {life}: {end:?} at {:.3} s", after(at));
+    }
+    Some(text)
 }
 
 /// The variable that names a folder for the programs' logs of a run that does not hold.

@@ -74,8 +74,13 @@ mod tests {
         let start = Instant::now();
         let after = |ms| start + Duration::from_millis(ms);
         let incident = |kind, began, ended| Incident { kind, target: None, began: after(began), ended: after(ended) };
-        let sighting =
-            |at| Sighting { runs: Vec::new(), relay_life: 0, store_life: 0, answer: Answer::Stored(after(at)) };
+        let sighting = |at| Sighting {
+            runs: Vec::new(),
+            relay_life: 0,
+            store_life: 0,
+            begun: after(at),
+            answer: Answer::Stored(after(at)),
+        };
         let streams =
             BTreeMap::from([(("agent".to_owned(), Signal::Logs), vec![sighting(50), sighting(300), sighting(900)])]);
         let alone = [incident(FaultKind::RelayKill, 60, 200)];

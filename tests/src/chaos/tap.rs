@@ -175,6 +175,7 @@ impl Shared {
             runs,
             relay_life: self.relay_lives.current(),
             store_life: self.store_lives.current(),
+            begun: Instant::now(),
             answer: Answer::None,
         };
         Some(self.witness.begin(stream, sighting))

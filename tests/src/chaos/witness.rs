@@ -72,6 +72,8 @@ pub(super) struct Sighting {
     pub(super) relay_life: usize,
     /// Which life of the store was asked.
     pub(super) store_life: usize,
+    /// When the whole body was there.
+    pub(super) begun: Instant,
     /// What the store said.
     pub(super) answer: Answer,
 }
