@@ -128,8 +128,7 @@ impl Rig {
     async fn renewed(&self) -> Arc<Current> {
         let mut changes = self.identity.current.subscribe();
         changes.changed().await.unwrap();
-        let current = changes.borrow().clone();
-        current
+        changes.borrow().clone()
     }
 
     fn outcomes(&self, outcome: &'static str) -> u64 {
