@@ -240,6 +240,7 @@ async fn start_relay(
 ) -> Result<RelayProgram, ChaosError> {
     let previous = toml::Value::from(keys.previous().display().to_string());
     let variables = [
+        ("TELEMETRY_RELAY__LISTENER__TCP", "true".to_owned()),
         ("TELEMETRY_RELAY__TOKENS__LEEWAY_SECONDS", "1".to_owned()),
         ("TELEMETRY_RELAY__ISSUER__PREVIOUS_KEYS", format!("[{previous}]")),
     ];
