@@ -232,6 +232,26 @@ mod tests {
     }
 
     #[test]
+    fn a_writer_makes_its_tenant_one_that_somebody_belongs_to_and_must_name_one_that_there_is() {
+        let writers = |tenant: &str| vec![("gw".parse().unwrap(), tenant.parse().unwrap())];
+        let plan = |named: &str| TenantPlan {
+            tenants: vec![tenant("a", Some("1"), &[rule("*", "", "")]), tenant("gateways", Some("2"), &[])],
+            writers: writers(named),
+            ..TenantPlan::default()
+        };
+        let stores = stores(&[Signal::Traces], false);
+        assert!(plan("gateways").check(&stores).is_ok());
+        let faults: Vec<_> = plan("other").check(&stores).unwrap_err().0.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            faults,
+            [
+                "nobody can belong to this tenant: it has no rule, is not the default, and no writer's",
+                "writer gw belongs to tenant other, which there is not",
+            ]
+        );
+    }
+
+    #[test]
     fn an_account_is_needed_where_a_store_tells_tenants_apart_by_it() {
         let nameless = || vec![tenant("a", None, &[rule("*", "", "")])];
         let missing =
