@@ -25,11 +25,15 @@ pub struct Workers {
 impl Default for Workers {
     fn default() -> Self {
         let cores = available_parallelism().map_or(1, usize::from);
-        Self { places: Arc::new(Semaphore::new(cores.saturating_sub(1).max(1))) }
+        Self::with_places(cores.saturating_sub(1).max(1))
     }
 }
 
 impl Workers {
+    pub(crate) fn with_places(places: usize) -> Self {
+        Self { places: Arc::new(Semaphore::new(places)) }
+    }
+
     /// Does work on `bytes` bytes: [apart](Self::apart) if those are many.
     ///
     /// # Errors
@@ -104,7 +108,7 @@ mod tests {
 
     #[tokio::test]
     async fn no_more_work_than_places_and_a_panic_is_no_end() {
-        let workers = Workers { places: Arc::new(Semaphore::new(2)) };
+        let workers = Workers::with_places(2);
         let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let all = join_all((0..20).map(|i| {
             let (now, most) = (Arc::clone(&now), Arc::clone(&most));

@@ -4,6 +4,7 @@
 //! and may take half a number at its end for a whole one.
 
 use std::io::{self, Write};
+use std::mem;
 use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
@@ -21,6 +22,9 @@ use super::decode::Decoder;
 use super::{Encoding, WriteHead};
 use crate::admission::BodyReservation;
 use crate::workers::Workers;
+
+/// So much of an encoded body goes to the workers at once: decoding it takes far longer than starting a thread.
+const DEAR_PIECE_BYTES: usize = 64 * 1024;
 
 /// Bounds of one body.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -160,7 +164,7 @@ where
     if head.content_length.is_some_and(|announced| announced != len) {
         return Err(Reason::LengthMismatch);
     }
-    let seen = inspector.finish()?;
+    let seen = inspector.finish(workers).await?;
     let decoded_len = if head.encoding == Encoding::Identity { len } else { seen.bytes };
     Ok(WholeBody {
         chunks: blocks.finish(),
@@ -172,32 +176,43 @@ where
 }
 
 /// Looks at a body while it arrives, so that a bomb ends as soon as it goes off. Does nothing where nothing is to be seen.
-struct Inspector(Option<Decoder<Observer>>);
+struct Inspector {
+    decoder: Option<Decoder<Observer>>,
+    /// What is left for the workers, until it is worth a thread of theirs: a packet is not.
+    dear: Vec<u8>,
+}
 
 impl Inspector {
     fn new(encoding: Encoding, max_decoded_bytes: u64, look_for_marker: bool) -> Result<Self, Reason> {
-        if encoding == Encoding::Identity && !look_for_marker {
-            return Ok(Self(None));
+        let mut inspector = Self { decoder: None, dear: Vec::new() };
+        if encoding != Encoding::Identity || look_for_marker {
+            let observer = Observer { scan: look_for_marker.then(ControlScan::new), bytes: 0 };
+            let decoder = Decoder::new(encoding, max_decoded_bytes, observer).map_err(|_| Reason::InternalError)?;
+            inspector.decoder = Some(decoder);
         }
-        let observer = Observer { scan: look_for_marker.then(ControlScan::new), bytes: 0 };
-        Decoder::new(encoding, max_decoded_bytes, observer).map(|d| Self(Some(d))).map_err(|_| Reason::InternalError)
+        Ok(inspector)
     }
 
-    async fn push(&mut self, chunk: &Bytes, workers: &Workers) -> Result<(), Reason> {
-        let Some(decoder) = &mut self.0 else { return Ok(()) };
+    async fn push(&mut self, chunk: &[u8], workers: &Workers) -> Result<(), Reason> {
+        let Some(decoder) = &mut self.decoder else { return Ok(()) };
         let left = decoder.push_until_dear(chunk).await?;
-        if left.is_empty() {
-            return Ok(());
-        }
-        let left = chunk.slice_ref(left);
-        let Some(mut decoder) = self.0.take() else { return Ok(()) };
-        let work = move || decoder.push(&left).map(|()| decoder);
-        self.0 = Some(workers.apart(work).await??);
+        self.dear.extend_from_slice(left);
+        if self.dear.len() >= DEAR_PIECE_BYTES { self.work_off(workers).await } else { Ok(()) }
+    }
+
+    async fn work_off(&mut self, workers: &Workers) -> Result<(), Reason> {
+        let Some(mut decoder) = self.decoder.take() else { return Ok(()) };
+        let piece = mem::take(&mut self.dear);
+        let work = move || decoder.push(&piece).map(|()| decoder);
+        self.decoder = Some(workers.apart(work).await??);
         Ok(())
     }
 
-    fn finish(self) -> Result<Observer, Reason> {
-        self.0.map_or(Ok(Observer::default()), Decoder::finish)
+    async fn finish(mut self, workers: &Workers) -> Result<Observer, Reason> {
+        if !self.dear.is_empty() {
+            self.work_off(workers).await?;
+        }
+        self.decoder.map_or(Ok(Observer::default()), Decoder::finish)
     }
 }
 
@@ -236,9 +251,13 @@ mod tests {
     use http_body::Frame;
     use http_body_util::StreamBody;
 
+    use tokio::time::timeout;
+
     use super::*;
     use crate::intake::LogFields;
     use crate::intake::decode::tests::gzip;
+
+    const SOON: Duration = Duration::from_secs(1);
 
     fn head(content_length: u64, encoding: Encoding) -> WriteHead {
         WriteHead {
@@ -292,6 +311,24 @@ mod tests {
         let result =
             read_whole(body(&[&bomb]), &head, limits, false, BodyReservation::unlimited(), &Workers::default()).await;
         assert_eq!(result.unwrap_err(), Reason::DecodedTooLarge);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn packets_of_a_dear_body_are_not_a_thread_each() {
+        // What does not shrink, so that it comes in many packets, behind what makes it dear.
+        let noise: Vec<u8> = (0..3 * DEAR_PIECE_BYTES).map(|_| fastrand::u8(..)).collect();
+        let body = gzip(&[vec![0; 2 << 20], noise.clone()].concat());
+        let mut inspector = Inspector::new(Encoding::Gzip, u64::MAX, false).unwrap();
+        let nobody = Workers::with_places(0);
+        let packets: Vec<_> = body.chunks(1_200).collect();
+        let (few, more) = body.split_at(DEAR_PIECE_BYTES / 1_200 * 1_200);
+        for packet in few.chunks(1_200) {
+            timeout(SOON, inspector.push(packet, &nobody)).await.expect("nothing was handed over yet").unwrap();
+        }
+        timeout(SOON, inspector.push(&more[..3_600], &nobody)).await.expect_err("it was handed over, and nobody works");
+
+        let head = head(body.len() as u64, Encoding::Gzip);
+        assert_eq!(read(&packets, &head).await.unwrap().decoded_len(), (2 << 20) + noise.len() as u64);
     }
 
     #[tokio::test(start_paused = true)]
