@@ -1,7 +1,7 @@
 //! The contract between runners and the telemetry relay.
 //!
 //! What both sides must agree on, and nothing else: signals and their routes, header names, token claims and the rules
-//! they are checked by, verdicts and reasons, limits, the policy document, and the Prometheus exposition text. There is
+//! they are checked by, verdicts and reasons, limits, the policy document, the Prometheus exposition text, and the wire format of protocol buffers. There is
 //! no I/O and no async here, so every rule can be tested without a network.
 
 pub mod claims;
@@ -13,6 +13,7 @@ pub mod header;
 pub mod limits;
 pub mod mint;
 pub mod policy;
+pub mod protobuf;
 mod reason;
 pub mod renew;
 mod route;

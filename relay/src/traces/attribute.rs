@@ -1,8 +1,9 @@
 //! Attributes: `KeyValue` and `AnyValue` of opentelemetry/proto/common/v1/common.proto.
 
+use telemetry_proto::protobuf::{Fields, Writer};
+
 use super::pass::Pass;
 use super::shape::{self, ARRAY_VALUE, KEY_VALUE_LIST};
-use super::wire::{Fields, Writer};
 use super::{KeyClass, RewriteError};
 
 // KeyValue

@@ -2,9 +2,9 @@
 
 use serde::Deserialize;
 use telemetry_proto::limits::MAX_BODY_BYTES;
+use telemetry_proto::protobuf::Field;
 
 use super::RewriteError;
-use super::wire::Field;
 
 /// Arrays and maps in each other, at most: 7 messages surround an attribute's value and each map adds 3, which stays
 /// below the 100 messages in each other that protobuf decoders customarily take.

@@ -39,7 +39,6 @@ mod shape;
 mod span;
 #[cfg(test)]
 mod tests;
-mod wire;
 
 pub use error::RewriteError;
 pub use limits::TraceLimits;
@@ -47,4 +46,4 @@ pub use removed::{KeyClass, RemovedCounts};
 pub use rewrite::{RUNNER_ATTRIBUTE, Rewritten, rewrite};
 pub use rules::{DEFAULT_ATTRIBUTES, RuleError, TraceRules};
 pub use settings::{DEFAULT_SAMPLE_RATIO, NoRatio, TracesSettings};
-pub use wire::WireError;
+pub use telemetry_proto::protobuf::WireError;

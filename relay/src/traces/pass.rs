@@ -1,6 +1,7 @@
 //! One pass over a body: the rules it goes by, and what comes out.
 
-use super::wire::{Field, Writer};
+use telemetry_proto::protobuf::{Field, Writer};
+
 use super::{KeyClass, RemovedCounts, RewriteError, TraceLimits, TraceRules};
 
 /// One pass over a body.

@@ -2,6 +2,7 @@
 //! the spans.
 
 use bytes::Bytes;
+use telemetry_proto::protobuf::{Fields, Writer};
 
 use super::attribute::{Attribute, Scalar};
 use super::limits::{at_most, rewritten_bytes};
@@ -9,7 +10,6 @@ use super::pass::Pass;
 use super::rules::is_reserved;
 use super::shape::{self, ENTITY_REF, SCOPE};
 use super::span::rewrite_span;
-use super::wire::{Fields, Writer};
 use super::{KeyClass, RemovedCounts, RewriteError, TraceLimits, TraceRules};
 use crate::gate::Author;
 

@@ -1,7 +1,8 @@
 //! The shapes of OTLP's messages, for what is removed: it is walked through, so that a malformed body is refused
 //! wherever it is malformed, and nothing else is done with it.
 
-use super::wire::Fields;
+use telemetry_proto::protobuf::Fields;
+
 use super::{RewriteError, TraceLimits};
 
 /// The known fields of a message.

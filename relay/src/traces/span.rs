@@ -1,11 +1,12 @@
 //! Spans and links: opentelemetry/proto/trace/v1/trace.proto.
 
+use telemetry_proto::protobuf::Fields;
+
 use super::attribute::{Attribute, Scalar};
 use super::limits::at_most;
 use super::pass::Pass;
 use super::rules::is_reserved;
 use super::shape::{self, EVENT, KEY_VALUE};
-use super::wire::Fields;
 use super::{KeyClass, RewriteError};
 
 // Span

@@ -4,8 +4,9 @@
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use telemetry_proto::protobuf::{Writer, header_len};
+
 use super::record::{MAX_ATTRIBUTES, MAX_KEY_BYTES, MAX_LINKS, MAX_NAME_BYTES, MAX_TEXT_BYTES, SpanRecord, SpanStatus};
-use super::wire::{Writer, header_len};
 use crate::delivery::Frame;
 use crate::writer::LogValue;
 

@@ -20,7 +20,6 @@ pub mod opentelemetry;
 mod record;
 mod sampling;
 mod span;
-mod wire;
 mod writer;
 
 #[cfg(test)]

@@ -7,7 +7,6 @@ mod exit;
 mod files;
 mod intake;
 mod levels;
-mod protobuf;
 mod remote_write;
 mod run;
 mod send;

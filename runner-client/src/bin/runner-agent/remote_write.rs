@@ -9,9 +9,9 @@ use std::io::Write as _;
 
 use http::StatusCode;
 use telemetry_proto::exposition::{write_escaped, write_value};
+use telemetry_proto::protobuf::{Field, Fields, WireError};
 
 use crate::intake::{MAX_BYTES, Refusal, TOO_LARGE};
-use crate::protobuf::{Malformed, Value, fields};
 
 /// The bits of the NaN by which Prometheus says that a series has ended (`value.StaleNaN` in its `model/value`).
 const STALE_NAN: u64 = 0x7ff0_0000_0000_0002;
@@ -40,8 +40,8 @@ pub(crate) enum Fault {
     TooLarge,
 }
 
-impl From<Malformed> for Fault {
-    fn from(_: Malformed) -> Self {
+impl From<WireError> for Fault {
+    fn from(_: WireError) -> Self {
         Self::Malformed
     }
 }
@@ -69,9 +69,9 @@ pub(crate) fn decompress(body: &[u8]) -> Result<Vec<u8>, Refusal> {
 pub(crate) fn translate(request: &[u8]) -> Result<Lines, Fault> {
     let mut lines = Lines::default();
     let mut head = Vec::new();
-    for field in fields(request) {
+    for field in Fields::of(request) {
         match field? {
-            field if field.number == 1 => series(field.value.bytes().ok_or(Fault::Malformed)?, &mut head, &mut lines)?,
+            field if field.number == 1 => series(field.bytes()?, &mut head, &mut lines)?,
             field if field.number == 3 => lines.metadata += 1,
             // `symbols` and `timeseries` of `io.prometheus.write.v2.Request`.
             field if matches!(field.number, 4 | 5) => {
@@ -86,10 +86,10 @@ pub(crate) fn translate(request: &[u8]) -> Result<Lines, Fault> {
 /// A `TimeSeries`. `head` is a buffer for what all its lines begin with.
 fn series(series: &[u8], head: &mut Vec<u8>, lines: &mut Lines) -> Result<(), Fault> {
     write_head(series, head)?;
-    for field in fields(series) {
+    for field in Fields::of(series) {
         let field = field?;
         match field.number {
-            2 => sample(field.value.bytes().ok_or(Fault::Malformed)?, head, lines)?,
+            2 => sample(field.bytes()?, head, lines)?,
             3 => lines.exemplars += 1,
             4 => return Err(Fault::Untranslatable("native histograms have no import lines; send classic histograms")),
             _ => {}
@@ -100,18 +100,10 @@ fn series(series: &[u8], head: &mut Vec<u8>, lines: &mut Lines) -> Result<(), Fa
 
 /// Name and labels. Labels may stand behind the samples, so that they are read first.
 fn write_head(series: &[u8], head: &mut Vec<u8>) -> Result<(), Fault> {
-    let label = |field: Result<_, Malformed>| -> Result<Option<(&str, &str)>, Fault> {
-        let field: crate::protobuf::Field<'_> = field?;
-        match (field.number, field.value.bytes()) {
-            (1, Some(label)) => label_of(label).map(Some),
-            (1, None) => Err(Fault::Malformed),
-            _ => Ok(None),
-        }
-    };
     head.clear();
     let mut name = None;
-    for field in fields(series) {
-        if let Some(("__name__", value)) = label(field)?
+    for field in Fields::of(series) {
+        if let Some(("__name__", value)) = label(field?)?
             && name.replace(value).is_some()
         {
             return Err(Fault::Malformed);
@@ -120,9 +112,10 @@ fn write_head(series: &[u8], head: &mut Vec<u8>) -> Result<(), Fault> {
     let name = name.ok_or(Fault::Untranslatable("a series without a name has no import line"))?;
     write_name(head, name)?;
     let mut before = b'{';
-    for field in fields(series) {
+    for field in Fields::of(series) {
         // An empty value is that of a label which is not there.
-        let Some((name, value)) = label(field)?.filter(|(name, value)| *name != "__name__" && !value.is_empty()) else {
+        let Some((name, value)) = label(field?)?.filter(|(name, value)| *name != "__name__" && !value.is_empty())
+        else {
             continue;
         };
         head.push(before);
@@ -138,17 +131,21 @@ fn write_head(series: &[u8], head: &mut Vec<u8>) -> Result<(), Fault> {
     Ok(())
 }
 
+/// The name and value of a label, if the field is one.
+fn label(field: Field<'_>) -> Result<Option<(&str, &str)>, Fault> {
+    if field.number == 1 { label_of(field.bytes()?).map(Some) } else { Ok(None) }
+}
+
 fn label_of(label: &[u8]) -> Result<(&str, &str), Fault> {
     let mut texts = [""; 2];
-    for field in fields(label) {
+    for field in Fields::of(label) {
         let field = field?;
         let slot = match field.number {
             1 => &mut texts[0],
             2 => &mut texts[1],
             _ => continue,
         };
-        let text = field.value.bytes().ok_or(Fault::Malformed)?;
-        *slot = std::str::from_utf8(text).map_err(|_| Fault::Malformed)?;
+        *slot = field.text()?;
     }
     Ok((texts[0], texts[1]))
 }
@@ -166,16 +163,11 @@ fn write_name(out: &mut Vec<u8>, name: &str) -> Result<(), Fault> {
 /// A `Sample`.
 fn sample(sample: &[u8], head: &[u8], lines: &mut Lines) -> Result<(), Fault> {
     let (mut value, mut timestamp_ms) = (0.0, 0_i64);
-    for field in fields(sample) {
-        match field? {
-            field if field.number == 1 => match field.value {
-                Value::Fixed64(bits) => value = f64::from_bits(bits),
-                _ => return Err(Fault::Malformed),
-            },
-            field if field.number == 2 => match field.value {
-                Value::Varint(bits) => timestamp_ms = bits.cast_signed(),
-                _ => return Err(Fault::Malformed),
-            },
+    for field in Fields::of(sample) {
+        let field = field?;
+        match field.number {
+            1 => value = f64::from_bits(field.fixed64()?),
+            2 => timestamp_ms = field.varint()?.cast_signed(),
             _ => {}
         }
     }

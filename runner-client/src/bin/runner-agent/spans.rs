@@ -1,20 +1,20 @@
 //! How many spans an OTLP export request holds, without decoding it.
 
-use crate::protobuf::fields;
+use telemetry_proto::protobuf::Fields;
 
 /// Counts the spans of an `ExportTraceServiceRequest`: field 1 (`resource_spans`), field 2 (`scope_spans`), field 2
 /// (`spans`). `None`: it is no such message.
 pub(crate) fn count(message: &[u8]) -> Option<u64> {
-    const PATH: [u64; 3] = [1, 2, 2];
+    const PATH: [u32; 3] = [1, 2, 2];
     descend(message, &PATH)
 }
 
-fn descend(message: &[u8], path: &[u64]) -> Option<u64> {
+fn descend(message: &[u8], path: &[u32]) -> Option<u64> {
     let Some((wanted, rest)) = path.split_first() else { return Some(1) };
     let mut found = 0;
-    for field in fields(message) {
+    for field in Fields::of(message) {
         let field = field.ok()?;
-        if let Some(value) = field.value.bytes().filter(|_| field.number == *wanted) {
+        if let Some(value) = field.bytes().ok().filter(|_| field.number == *wanted) {
             found += descend(value, rest)?;
         }
     }

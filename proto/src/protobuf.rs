@@ -1,5 +1,9 @@
 //! The wire format of protocol buffers (<https://protobuf.dev/programming-guides/encoding/>): fields of a message in,
-//! fields of a message out. It knows nothing of OTLP.
+//! fields of a message out. It knows no message.
+//!
+//! Runners write spans with it, the relay rewrites them, and the agent reads what others' programs send it: field by field and in
+//! place, so that nothing is allocated for what a message holds, however many fields it has, and no runner needs generated
+//! types. The generated types check it, in the tests.
 
 /// Why bytes are no protobuf message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -39,14 +43,15 @@ const MAX_VARINT_BYTES: usize = 10;
 
 /// The fields of a message, in the order in which they are there. Ends at the first error.
 #[derive(Debug)]
-pub(super) struct Fields<'a> {
+pub struct Fields<'a> {
     rest: &'a [u8],
 }
 
 /// One field of a message.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Field<'a> {
-    pub(super) number: u32,
+pub struct Field<'a> {
+    /// Which field it is, 1 to 2^29 - 1.
+    pub number: u32,
     payload: Payload<'a>,
 }
 
@@ -59,10 +64,14 @@ enum Payload<'a> {
 }
 
 impl<'a> Fields<'a> {
-    pub(super) const fn of(message: &'a [u8]) -> Self {
+    /// The fields of this message, of which nothing was read yet.
+    #[must_use]
+    #[inline]
+    pub const fn of(message: &'a [u8]) -> Self {
         Self { rest: message }
     }
 
+    #[inline]
     fn field(&mut self) -> Result<Field<'a>, WireError> {
         let key = u32::try_from(self.varint()?).map_err(|_| WireError::FieldNumber)?;
         let number = key >> 3;
@@ -80,6 +89,7 @@ impl<'a> Fields<'a> {
         Ok(Field { number, payload })
     }
 
+    #[inline]
     fn varint(&mut self) -> Result<u64, WireError> {
         if let Some((&byte, rest)) = self.rest.split_first()
             && byte < 0x80
@@ -105,12 +115,14 @@ impl<'a> Fields<'a> {
         Err(if self.rest.len() < MAX_VARINT_BYTES { WireError::Truncated } else { WireError::VarintTooLong })
     }
 
+    #[inline]
     fn array<const N: usize>(&mut self) -> Result<[u8; N], WireError> {
         let (array, rest) = self.rest.split_first_chunk().ok_or(WireError::Truncated)?;
         self.rest = rest;
         Ok(*array)
     }
 
+    #[inline]
     fn len_delimited(&mut self) -> Result<&'a [u8], WireError> {
         let len = usize::try_from(self.varint()?).map_err(|_| WireError::Truncated)?;
         let (bytes, rest) = self.rest.split_at_checked(len).ok_or(WireError::Truncated)?;
@@ -122,6 +134,7 @@ impl<'a> Fields<'a> {
 impl<'a> Iterator for Fields<'a> {
     type Item = Result<Field<'a>, WireError>;
 
+    #[inline]
     fn next(&mut self) -> Option<Self::Item> {
         if self.rest.is_empty() {
             return None;
@@ -136,7 +149,11 @@ impl<'a> Iterator for Fields<'a> {
 
 impl<'a> Field<'a> {
     /// The value of an integer, bool or enum.
-    pub(super) const fn varint(self) -> Result<u64, WireError> {
+    ///
+    /// # Errors
+    /// [`WireError::WrongType`]: it is another kind of field.
+    #[inline]
+    pub const fn varint(self) -> Result<u64, WireError> {
         match self.payload {
             Payload::Varint(value) => Ok(value),
             _ => Err(WireError::WrongType),
@@ -144,7 +161,11 @@ impl<'a> Field<'a> {
     }
 
     /// The bits of a `fixed64` or double.
-    pub(super) const fn fixed64(self) -> Result<u64, WireError> {
+    ///
+    /// # Errors
+    /// [`WireError::WrongType`]: it is another kind of field.
+    #[inline]
+    pub const fn fixed64(self) -> Result<u64, WireError> {
         match self.payload {
             Payload::Fixed64(value) => Ok(value),
             _ => Err(WireError::WrongType),
@@ -152,7 +173,11 @@ impl<'a> Field<'a> {
     }
 
     /// The bits of a `fixed32` or float.
-    pub(super) const fn fixed32(self) -> Result<u32, WireError> {
+    ///
+    /// # Errors
+    /// [`WireError::WrongType`]: it is another kind of field.
+    #[inline]
+    pub const fn fixed32(self) -> Result<u32, WireError> {
         match self.payload {
             Payload::Fixed32(value) => Ok(value),
             _ => Err(WireError::WrongType),
@@ -160,7 +185,11 @@ impl<'a> Field<'a> {
     }
 
     /// The value of a byte string, or an embedded message.
-    pub(super) const fn bytes(self) -> Result<&'a [u8], WireError> {
+    ///
+    /// # Errors
+    /// [`WireError::WrongType`]: it is another kind of field.
+    #[inline]
+    pub const fn bytes(self) -> Result<&'a [u8], WireError> {
         match self.payload {
             Payload::Len(bytes) => Ok(bytes),
             _ => Err(WireError::WrongType),
@@ -168,21 +197,25 @@ impl<'a> Field<'a> {
     }
 
     /// The value of a string.
-    pub(super) fn text(self) -> Result<&'a str, WireError> {
+    ///
+    /// # Errors
+    /// [`WireError::WrongType`]: it is another kind of field. [`WireError::NotUtf8`]: it is no text.
+    #[inline]
+    pub fn text(self) -> Result<&'a str, WireError> {
         std::str::from_utf8(self.bytes()?).map_err(|_| WireError::NotUtf8)
     }
 }
 
-/// Writes the fields of a message.
-#[derive(Debug)]
-pub(super) struct Writer {
+/// Writes the fields of a message. Numbers and wire types are the caller's affair.
+#[derive(Debug, Default)]
+pub struct Writer {
     buf: Vec<u8>,
 }
 
 /// An embedded message that is being written.
 #[derive(Debug)]
 #[must_use]
-pub(super) struct Open {
+pub struct Open {
     /// Where its field begins.
     field: usize,
     /// Where its first field begins, behind one byte for its length.
@@ -190,37 +223,64 @@ pub(super) struct Open {
 }
 
 impl Writer {
-    pub(super) fn with_capacity(bytes: usize) -> Self {
+    /// A message without fields, with room for so many bytes.
+    #[must_use]
+    #[inline]
+    pub fn with_capacity(bytes: usize) -> Self {
         Self { buf: Vec::with_capacity(bytes) }
     }
 
-    pub(super) fn into_bytes(self) -> Vec<u8> {
+    /// The message.
+    #[must_use]
+    #[inline]
+    pub fn into_bytes(self) -> Vec<u8> {
         self.buf
     }
 
-    pub(super) fn varint(&mut self, number: u32, value: u64) {
+    /// An integer, bool or enum.
+    #[inline]
+    pub fn varint(&mut self, number: u32, value: u64) {
         self.key(number, VARINT);
         self.raw_varint(value);
     }
 
-    pub(super) fn fixed64(&mut self, number: u32, value: u64) {
+    /// A `fixed64` or double, by its bits.
+    #[inline]
+    pub fn fixed64(&mut self, number: u32, value: u64) {
         self.key(number, FIXED64);
         self.buf.extend_from_slice(&value.to_le_bytes());
     }
 
-    pub(super) fn fixed32(&mut self, number: u32, value: u32) {
+    /// A `fixed32` or float, by its bits.
+    #[inline]
+    pub fn fixed32(&mut self, number: u32, value: u32) {
         self.key(number, FIXED32);
         self.buf.extend_from_slice(&value.to_le_bytes());
     }
 
-    pub(super) fn bytes(&mut self, number: u32, bytes: &[u8]) {
-        self.key(number, LEN);
-        self.raw_varint(bytes.len() as u64);
+    /// A byte string, a string, or an embedded message that is written already.
+    #[inline]
+    pub fn bytes(&mut self, number: u32, bytes: &[u8]) {
+        self.header(number, bytes.len());
         self.buf.extend_from_slice(bytes);
     }
 
+    /// What stands before the `len` bytes of an embedded message.
+    #[inline]
+    pub fn header(&mut self, number: u32, len: usize) {
+        self.key(number, LEN);
+        self.raw_varint(len as u64);
+    }
+
+    /// Bytes that are fields already.
+    #[inline]
+    pub fn raw(&mut self, fields: &[u8]) {
+        self.buf.extend_from_slice(fields);
+    }
+
     /// Begins an embedded message: what is written next are its fields, until [`close`](Self::close).
-    pub(super) fn open(&mut self, number: u32) -> Open {
+    #[inline]
+    pub fn open(&mut self, number: u32) -> Open {
         let field = self.buf.len();
         self.key(number, LEN);
         self.buf.push(0);
@@ -228,7 +288,8 @@ impl Writer {
     }
 
     /// Ends an embedded message. One of 128 bytes or more is moved, to make room for the rest of its length.
-    pub(super) fn close(&mut self, open: Open) {
+    #[inline]
+    pub fn close(&mut self, open: Open) {
         let len = self.buf.len() - open.content;
         if len < 0x80 {
             self.buf[open.content - 1] = low_byte(len as u64);
@@ -241,14 +302,17 @@ impl Writer {
     }
 
     /// Takes an embedded message back, with all that was written since it began.
-    pub(super) fn abandon(&mut self, open: Open) {
+    #[inline]
+    pub fn abandon(&mut self, open: Open) {
         self.buf.truncate(open.field);
     }
 
+    #[inline]
     fn key(&mut self, number: u32, wire_type: u32) {
         self.raw_varint(u64::from(number << 3 | wire_type));
     }
 
+    #[inline]
     fn raw_varint(&mut self, mut value: u64) {
         while value >= 0x80 {
             self.buf.push(low_byte(value) | 0x80);
@@ -258,6 +322,19 @@ impl Writer {
     }
 }
 
+/// How many bytes [`Writer::header`] takes for a field with a number below 16.
+#[must_use]
+pub const fn header_len(len: usize) -> usize {
+    let mut rest = len as u64 >> 7;
+    let mut bytes = 2;
+    while rest > 0 {
+        rest >>= 7;
+        bytes += 1;
+    }
+    bytes
+}
+
+#[inline]
 const fn low_byte(value: u64) -> u8 {
     value.to_le_bytes()[0]
 }
@@ -313,6 +390,57 @@ mod tests {
             let fields = all(&message).unwrap();
             assert_eq!(fields[1].bytes(), Ok(&content[..]), "{len}");
             assert_eq!(fields[2].varint(), Ok(3));
+        }
+    }
+
+    #[test]
+    fn an_embedded_message_of_any_length_has_its_length_before_it() {
+        for len in [0, 1, 127, 128, 129, 16_383, 16_384, 3_000_000] {
+            let content: Vec<u8> = (0..len).map(|at| low_byte(at as u64 % 251)).collect();
+            let embedded = write(|w| {
+                let open = w.open(5);
+                w.raw(&content);
+                w.close(open);
+            });
+            let known = write(|w| w.bytes(5, &content));
+            assert_eq!(known.len(), header_len(len) + len);
+            assert!(embedded == known, "{len}");
+        }
+    }
+
+    #[test]
+    fn every_wire_type_is_read_and_a_cut_is_a_fault() {
+        let message = [
+            &[0x08, 0xac, 0x02][..],
+            &[0x11, 1, 0, 0, 0, 0, 0, 0, 0],
+            &[0x1a, 2, b'h', b'i'],
+            &[0x25, 7, 0, 0, 0],
+            &[0x82, 0x01, 0],
+        ]
+        .concat();
+        let read = all(&message).unwrap();
+        let values: Vec<_> = read.iter().map(|field| (field.number, field.payload)).collect();
+        assert_eq!(
+            values,
+            [
+                (1, Payload::Varint(300)),
+                (2, Payload::Fixed64(1)),
+                (3, Payload::Len(b"hi")),
+                (4, Payload::Fixed32(7)),
+                (16, Payload::Len(b"")),
+            ]
+        );
+        // Between two fields a cut can't be told.
+        let ends = [0, 3, 12, 16, 21, message.len()];
+        for cut in 0..message.len() {
+            assert_eq!(all(&message[..cut]).is_ok(), ends.contains(&cut), "{cut}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_protobuf_is_told() {
+        for bytes in [&b"{\"a\":1}"[..], &[0x0b], &[0x0a, 0xff, 0xff, 0xff, 0xff, 0x0f], &[0x00, 0x00], &[0xff; 12]] {
+            assert!(all(bytes).is_err(), "{bytes:?}");
         }
     }
 
