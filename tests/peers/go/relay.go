@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"os"
 	"strings"
 	"sync"
 	"time"
@@ -49,15 +48,7 @@ func relaying(args []string) error {
 
 	mux := http.NewServeMux()
 	mux.Handle("POST /_telemetry/metrics/api/v1/import/prometheus", newForwarder(tokens, store+"/api/v1/import/prometheus"))
-	address, err := net.ResolveUDPAddr("udp", side.address)
-	if err != nil {
-		return err
-	}
-	socket, err := net.ListenUDP("udp", address)
-	if err != nil {
-		return err
-	}
-	server := &http3.Server{
+	return side.serve(&lines{}, &http3.Server{
 		Handler: mux,
 		TLSConfig: http3.ConfigureTLSConfig(&tls.Config{
 			Certificates:           []tls.Certificate{certificate},
@@ -68,13 +59,7 @@ func relaying(args []string) error {
 		}),
 		QUICConfig:     &quic.Config{MaxIdleTimeout: 30 * time.Second, MaxIncomingStreams: 100},
 		MaxHeaderBytes: maxHeaderBytes,
-	}
-	(&lines{}).write(ready{Listening: socket.LocalAddr().String()})
-	go func() {
-		_, _ = io.Copy(io.Discard, os.Stdin)
-		os.Exit(0)
-	}()
-	return server.Serve(socket)
+	})
 }
 
 // forwarder sends accepted batches to one store.

@@ -74,15 +74,7 @@ func server(args []string) error {
 		http.NotFound(w, r)
 	})
 
-	address, err := net.ResolveUDPAddr("udp", side.address)
-	if err != nil {
-		return err
-	}
-	socket, err := net.ListenUDP("udp", address)
-	if err != nil {
-		return err
-	}
-	h3 := &http3.Server{
+	return side.serve(out, &http3.Server{
 		Handler: mux,
 		TLSConfig: http3.ConfigureTLSConfig(&tls.Config{
 			Certificates: []tls.Certificate{certificate},
@@ -91,13 +83,25 @@ func server(args []string) error {
 			MinVersion:   tls.VersionTLS13,
 		}),
 		QUICConfig: &quic.Config{Allow0RTT: true},
+	})
+}
+
+// serve listens where this side is told to, says so, and serves until standard input ends.
+func (s *side) serve(out *lines, server *http3.Server) error {
+	address, err := net.ResolveUDPAddr("udp", s.address)
+	if err != nil {
+		return err
+	}
+	socket, err := net.ListenUDP("udp", address)
+	if err != nil {
+		return err
 	}
 	out.write(ready{Listening: socket.LocalAddr().String()})
 	go func() {
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		os.Exit(0)
 	}()
-	return h3.Serve(socket)
+	return server.Serve(socket)
 }
 
 // relay forwards accepted batches to one store.
