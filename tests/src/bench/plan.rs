@@ -103,7 +103,9 @@ impl Cell {
 
 /// The text names no cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("expected STORE:KIB:CONNECTIONS:ALGORITHM, as in null:1024:10:RS256")]
+#[error(
+    "expected STORE:KIB:CONNECTIONS:ALGORITHM, as in null:1024:10:RS256: null or real, 1 to 32768 KiB, 1 to 10000 connections, RS256, ES256 or EdDSA"
+)]
 pub struct NoCell;
 
 impl FromStr for Cell {
