@@ -4,15 +4,18 @@ use bytes::Bytes;
 use telemetry_proto::fuzzing::Target;
 
 use crate::frames::{Carries, FrameReader, Piece};
-use crate::{GuardLimits, Violation};
+use crate::{GuardLimits, Violation, field_section, varint};
 
 /// The targets of this crate.
-pub const TARGETS: &[Target] = &[Target {
-    name: "frames",
-    run: frames,
-    seeds,
-    words: &["\u{0}", "\u{1}", "\u{4}", "\u{7}", "\u{d}", "\u{1}\u{2}\u{3}\u{4}"],
-}];
+pub const TARGETS: &[Target] = &[
+    Target {
+        name: "frames",
+        run: frames,
+        seeds,
+        words: &["\u{0}", "\u{1}", "\u{4}", "\u{7}", "\u{d}", "\u{1}\u{2}\u{3}\u{4}"],
+    },
+    Target { name: "fields", run: fields, seeds: field_seeds, words: &["\u{1}", "\u{7f}", "d\u{2}"] },
+];
 
 /// What one stream came to: its pieces, bodies in one, and how it ended.
 type Outcome = (Vec<Piece>, Result<(), Violation>);
@@ -34,6 +37,22 @@ fn frames(data: &[u8]) {
             Piece::Data(data) => assert!(!data.is_empty() && data.len() <= stream.len()),
         }
     }
+}
+
+/// A HEADERS frame stays one, grows by less than Huffman's code can save, and has nothing left to be decoded.
+fn fields(data: &[u8]) {
+    let (length, len) = varint::write(data.len() as u64);
+    let frame = Bytes::from([&[1], &length[..len], data].concat());
+    let plain = field_section::plain(frame.clone());
+    assert!(plain.len() <= 8 + frame.len() * 8 / 5, "{} bytes of {}", plain.len(), frame.len());
+    assert_eq!(field_section::plain(plain.clone()), plain);
+    let mut reader = FrameReader::new(
+        Carries::Request,
+        GuardLimits { max_header_frame_bytes: usize::MAX, ..GuardLimits::default() },
+    );
+    reader.push(plain.clone());
+    assert_eq!(reader.next(), Ok(Some(Piece::Frame(plain))));
+    assert_eq!(reader.check_end(), Ok(()));
 }
 
 fn read(carries: Carries, stream: &[u8], size: usize) -> Outcome {
@@ -58,6 +77,18 @@ fn add(pieces: &mut Vec<Piece>, piece: Piece) {
         (Some(Piece::Data(before)), Piece::Data(more)) => *before = [&before[..], &more[..]].concat().into(),
         (_, piece) => pieces.push(piece),
     }
+}
+
+fn field_seeds() -> Vec<Vec<u8>> {
+    // Indexed, a coded value under a static name, a coded name, a long plain value.
+    let mut section = vec![0, 0, 0xd1, 0x7f, 0x09, 0x82, 0x64, 0x02, 0x2a, 0x64, 0x02, 0x01, b'x'];
+    section.extend([0x51, 0x7f, 0x80, 0x01]);
+    section.extend([b'/'; 255]);
+    vec![
+        section,
+        vec![0, 0, 0x10],
+        vec![0, 0, 0x51, 0x8c, 0xf1, 0xe3, 0xc2, 0xe5, 0xf2, 0x3a, 0x6b, 0xa0, 0xab, 0x90, 0xf4, 0xff],
+    ]
 }
 
 fn seeds() -> Vec<Vec<u8>> {

@@ -10,11 +10,13 @@
 
 pub mod client;
 mod failure;
+mod field_section;
 pub mod fields;
 mod frames;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 pub mod guard;
+mod huffman;
 mod limits;
 pub mod server;
 pub mod transport;

@@ -13,7 +13,7 @@ use quinn::ReadError;
 use super::shared::{Shared, connection_error};
 use crate::frames::{Carries, FrameReader, Piece};
 use crate::violation::{quic_code, quic_code_from};
-use crate::{GuardError, Violation, varint};
+use crate::{GuardError, Violation, field_section, varint};
 
 /// The receiving half of a guarded stream: see [the module](super).
 ///
@@ -87,7 +87,7 @@ impl RecvStream {
                 if self.frames.settings_seen() {
                     self.shared.settings.send_if_modified(|seen| !std::mem::replace(seen, true));
                 }
-                Ok(Some(frame))
+                Ok(Some(field_section::plain(frame)))
             }
             Some(Piece::Data(payload)) => {
                 if self.data_header.0 != payload.len() {
