@@ -53,11 +53,11 @@ impl CredentialFiles {
     /// A file can't be written: whatever was there is still good.
     pub fn replace(&self, chain_pem: &str, key_pem: &str) -> io::Result<()> {
         if self.certificate == self.key {
-            return write_atomically(&self.key, &format!("{chain_pem}{key_pem}"), 0o600);
+            return write_atomically(&self.key, format!("{chain_pem}{key_pem}"), 0o600);
         }
         let (next_key, next_certificate) = (beside(&self.key), beside(&self.certificate));
-        write_new(&next_key, key_pem, 0o600)?;
-        write_new(&next_certificate, chain_pem, mode_of(&self.certificate).unwrap_or(0o644))?;
+        write_new(&next_key, key_pem.as_bytes(), 0o600)?;
+        write_new(&next_certificate, chain_pem.as_bytes(), mode_of(&self.certificate).unwrap_or(0o644))?;
         sync_folder(&next_key)?;
         fs::rename(&next_certificate, &self.certificate)?;
         sync_folder(&self.certificate)?;
@@ -70,21 +70,21 @@ impl CredentialFiles {
 ///
 /// # Errors
 /// The file can't be written; what was there is still there.
-pub fn write_atomically(path: &Path, text: &str, mode: u32) -> io::Result<()> {
+pub fn write_atomically(path: &Path, content: impl AsRef<[u8]>, mode: u32) -> io::Result<()> {
     let next = beside(path);
-    write_new(&next, text, mode)?;
+    write_new(&next, content.as_ref(), mode)?;
     fs::rename(&next, path)?;
     sync_folder(path)
 }
 
-fn write_new(path: &Path, text: &str, mode: u32) -> io::Result<()> {
+fn write_new(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     // One that is left from before may have another mode, or be a link to somewhere else.
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
     let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?;
-    file.write_all(text.as_bytes())?;
+    file.write_all(content)?;
     file.sync_all()
 }
 

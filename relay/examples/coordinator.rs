@@ -71,6 +71,7 @@ async fn serve(folder: &Path, address: SocketAddr, metrics: SocketAddr, logs: So
         .store(Signal::Logs, BackendSettings::new(logs.into()))
         .registry(Arc::clone(&registry) as _)
         .issuer(issuer)
+        .state_folder(folder)
         .build();
     // Sinks come and go at any time; without any, what runners say of themselves goes to the metrics store.
     relay.operational_sinks().attach("coordinator", Arc::new(Watcher));
@@ -98,6 +99,10 @@ async fn serve(folder: &Path, address: SocketAddr, metrics: SocketAddr, logs: So
     relay.start_draining();
     listener.drain(GRACE).await;
     relay.forwarded().await;
+    // What runners bring again to the next life of this coordinator is not stored twice.
+    if let Err(error) = relay.write_batch_ids().await {
+        println!("batch IDs were not written: {error}");
+    }
     println!("stopped after {} bytes for the stores", relay.metrics().totals().forwarded_bytes);
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! Putting a relay together.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -12,7 +13,7 @@ use crate::gate::{AllRegistered, RunnerRegistry, TokenVerifier, Writers};
 use crate::intake::BodyLimits;
 use crate::issuer::{Issuer, MintRate};
 use crate::metrics::RelayMetrics;
-use crate::once::{Once, OnceLimits};
+use crate::once::{BatchIdFile, Once, OnceLimits};
 use crate::operational::{OperationalSinks, OperationalStream, PointLimits, SinkLimits};
 use crate::refusal_log::RefusalLog;
 use crate::renewal::CertificateIssuer;
@@ -33,6 +34,7 @@ pub struct RelayBuilder {
     tenants: TenantSet,
     budget_limits: BudgetLimits,
     once_limits: OnceLimits,
+    state_folder: Option<PathBuf>,
     body_limits: BodyLimits,
     traces: TracesSettings,
     point_limits: PointLimits,
@@ -56,6 +58,7 @@ impl RelayBuilder {
             tenants: TenantSet::single(TenantLimits::default()),
             budget_limits: BudgetLimits::default(),
             once_limits: OnceLimits::default(),
+            state_folder: None,
             body_limits: BodyLimits::default(),
             traces: TracesSettings::default(),
             point_limits: PointLimits::default(),
@@ -140,6 +143,14 @@ impl RelayBuilder {
         self
     }
 
+    /// A folder of this relay's own, where the IDs of acknowledged batches outlive a stop: [`build`](Self::build) reads them, and
+    /// [`RelayService::write_batch_ids`] is to be called at the end. By default they are forgotten.
+    #[must_use]
+    pub fn state_folder(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.state_folder = Some(folder.into());
+        self
+    }
+
     /// Bounds of one body.
     #[must_use]
     pub const fn body_limits(mut self, limits: BodyLimits) -> Self {
@@ -185,9 +196,14 @@ impl RelayBuilder {
         self
     }
 
-    /// The service.
+    /// The service. With a [state folder](Self::state_folder) this reads a file; what is wrong with it is logged.
     #[must_use]
     pub fn build(self) -> RelayService {
+        let batch_ids = self.state_folder.as_deref().map(BatchIdFile::in_folder);
+        let once = match &batch_ids {
+            Some(file) => Once::of_file(self.once_limits, file, self.clock.now()),
+            None => Once::new(self.once_limits),
+        };
         let [metrics, logs, traces] = self.backends;
         let backend = |signal, settings: Option<BackendSettings>| settings.map(|s| Backend::new(signal, s));
         let certificates = self
@@ -207,7 +223,8 @@ impl RelayBuilder {
             },
             tenancy: Arc::new(Tenancy::new(&self.tenants)),
             budget: BodyBudget::new(self.budget_limits),
-            once: Once::new(self.once_limits),
+            once,
+            batch_ids,
             forwarding: TaskTracker::new(),
             body_limits: self.body_limits,
             workers: Workers::default(),

@@ -31,7 +31,7 @@ use crate::hand_over::Marked;
 use crate::intake::{BodyLimits, HeadRules, WholeBody, WriteHead, read_whole};
 use crate::issuer::Issuer;
 use crate::metrics::RelayMetrics;
-use crate::once::{Claim, Lease, Once};
+use crate::once::{BatchIdError, BatchIdFile, Claim, Lease, Once};
 use crate::operational::{OperationalSinks, OperationalStream, Source};
 use crate::prepare::Prepared;
 use crate::refusal::{Refusal, ResponseBody};
@@ -63,6 +63,8 @@ pub(crate) struct Relay {
     pub(crate) tenancy: Arc<Tenancy>,
     pub(crate) budget: BodyBudget,
     pub(crate) once: Arc<Once>,
+    /// Where the IDs of acknowledged batches outlive a stop, if anywhere.
+    pub(crate) batch_ids: Option<BatchIdFile>,
     pub(crate) forwarding: TaskTracker,
     pub(crate) body_limits: BodyLimits,
     pub(crate) workers: Workers,
@@ -127,6 +129,19 @@ impl RelayService {
         self.relay.forwarding.close();
         self.relay.forwarding.wait().await;
         self.relay.operational.sinks().close().await;
+    }
+
+    /// For the end, after [`forwarded`](Self::forwarded): writes the IDs of acknowledged batches to the
+    /// [state folder](crate::RelayBuilder::state_folder), for the next relay. Takes a few seconds at most. Returns how many
+    /// they are; `None` without such a folder.
+    ///
+    /// # Errors
+    /// [`BatchIdError`]: what was acknowledged shortly before and comes again may be stored twice.
+    pub async fn write_batch_ids(&self) -> Result<Option<usize>, BatchIdError> {
+        match &self.relay.batch_ids {
+            Some(file) => self.relay.once.write_to(file, self.relay.clock.now()).await.map(Some),
+            None => Ok(None),
+        }
     }
 
     /// What the service counts.

@@ -4,7 +4,8 @@
 use serde_aux::serde_introspection::serde_introspect;
 use telemetry_relay::config::{
     AccountFromSection, AdminSection, ConfigFile, IssuerSection, LimitsSection, ListenerSection, OperationalSection,
-    RuleSection, RunnersSection, StoreSection, TenantLimitsSection, TenantSection, TlsSection, TokensSection,
+    RuleSection, RunnersSection, StateSection, StoreSection, TenantLimitsSection, TenantSection, TlsSection,
+    TokensSection,
 };
 
 const EXAMPLE: &str = include_str!("../../deploy/relay.example.toml");
@@ -64,6 +65,7 @@ fn it_shows_every_key_that_there_is() {
         (tenants, serde_introspect::<TenantLimitsSection>()),
         (tenants, serde_introspect::<RuleSection>()),
         (tenants, serde_introspect::<AccountFromSection>()),
+        (&["[state]"], serde_introspect::<StateSection>()),
         (&["[admin]"], serde_introspect::<AdminSection>()),
     ] {
         assert!(!keys.is_empty(), "{headers:?}");

@@ -67,6 +67,7 @@ pub(super) fn assemble(file: &ConfigFile, path: &Path) -> Result<Settings, Confi
                 traces,
                 operational: file.operational.clone(),
                 allow_unknown_length: file.limits.allow_unknown_length,
+                state_folder: file.state.folder.as_ref().map(|folder| base.join(folder)),
             },
             files: files(file, path, base),
         })

@@ -39,6 +39,8 @@ pub struct ConfigFile {
     pub traces: Option<TracesSettings>,
     /// `[operational]`
     pub operational: OperationalSection,
+    /// `[state]`
+    pub state: StateSection,
     /// `[admin]`; absent where nobody is to look.
     pub admin: Option<AdminSection>,
     /// `default_tenant`: the name of the tenant of runners that no rule matches; without it they are refused.
@@ -217,6 +219,16 @@ fn default_store_timeout_seconds() -> u64 {
     telemetry_proto::limits::BACKEND_TIMEOUT.as_secs()
 }
 
+/// `[state]`: what outlives a stop.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct StateSection {
+    /// A folder of this relay's own, which it may write to. At a stop the IDs of batches that are stored go there (25 bytes each,
+    /// 12.5 MB at most but for names), and the next start reads them: what a runner brings again is not stored twice. Default
+    /// none: they are forgotten.
+    pub folder: Option<PathBuf>,
+}
+
 /// `[admin]`: metrics, health, status and a page, for operators. They are not authenticated.
 #[derive(Debug, Clone, Deserialize)]
 pub struct AdminSection {
@@ -253,6 +265,7 @@ impl ConfigFile {
         let limits = section(&mut table, "limits", &mut faults);
         let traces = optional_section(&mut table, "traces", &mut faults);
         let operational = section(&mut table, "operational", &mut faults);
+        let state = section(&mut table, "state", &mut faults);
         let admin = optional_section(&mut table, "admin", &mut faults);
         let default_tenant = optional_text(&mut table, "default_tenant", &mut faults);
         let tenants = sections(&mut table, "tenants", &mut faults);
@@ -272,6 +285,7 @@ impl ConfigFile {
                 limits: limits?,
                 traces: traces?,
                 operational: operational?,
+                state: state?,
                 admin: admin?,
                 default_tenant: default_tenant?,
                 tenants: tenants?,

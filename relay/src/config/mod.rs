@@ -19,8 +19,8 @@ pub use assemble::read_keys;
 pub use env::{EnvSource, ProcessEnv};
 pub use fault::{ConfigFault, ConfigFaults};
 pub use file::{
-    AdminSection, ConfigFile, IdentitySection, IssuerSection, ListenerSection, RunnersSection, StoreSection,
-    StoresSection, TlsSection, TokensSection,
+    AdminSection, ConfigFile, IdentitySection, IssuerSection, ListenerSection, RunnersSection, StateSection,
+    StoreSection, StoresSection, TlsSection, TokensSection,
 };
 pub use limits::{LimitsSection, TenantLimitsSection};
 pub use operational::{Operational, OperationalSection};

@@ -60,6 +60,7 @@ impl Settings {
             ("minting", self.issuer.is_some()),
             ("admin", fixed.admin.is_some()),
             ("reset-key", fixed.listener.reset_key.is_some()),
+            ("state", fixed.state_folder.is_some()),
             ("attribution", fixed.stores.iter().all(|(_, store)| store.attribution == Attribution::Pinned)),
         ];
         parts.into_iter().filter(|(_, on)| !on).map(|(part, _)| part).collect()
@@ -107,6 +108,8 @@ pub struct FixedSettings {
     pub operational: OperationalSection,
     /// Whether writes may come without `Content-Length`.
     pub allow_unknown_length: bool,
+    /// Where what the relay remembers outlives a stop, if anywhere.
+    pub state_folder: Option<PathBuf>,
 }
 
 impl FixedSettings {
@@ -123,6 +126,7 @@ impl FixedSettings {
             ("[limits]", same_limits),
             ("[traces]", self.traces == other.traces),
             ("[operational]", self.operational == other.operational),
+            ("[state]", self.state_folder == other.state_folder),
         ];
         sections.into_iter().filter(|(_, same)| !same).map(|(section, _)| section).collect()
     }

@@ -1,5 +1,6 @@
 //! Fuzz targets of this crate. For fuzzers and the suite `fuzz` only.
 
+mod batch_ids;
 mod head;
 mod spans;
 mod token;
@@ -16,6 +17,7 @@ pub const TARGETS: &[Target] = &[
     spans::TARGET,
     token::TARGET,
     head::TARGET,
+    batch_ids::TARGET,
     Target {
         name: "config",
         run: config,

@@ -8,7 +8,7 @@ use ulid::Ulid;
 
 /// A ULID that the runner chose once for a batch and keeps over retries and restarts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct BatchId(u128);
+pub struct BatchId(pub(super) u128);
 
 impl BatchId {
     /// The ID with this value.

@@ -87,7 +87,18 @@ impl Memory {
         waiting
     }
 
-    fn remember(&mut self, author: &Author, id: Key, now: Instant) {
+    /// Every acknowledged ID with its age, from the oldest.
+    pub(super) fn acknowledged(&self, now: Instant) -> impl Iterator<Item = (&Author, Key, Duration)> {
+        self.order.iter().filter_map(move |entry| {
+            let of_runner = self.runners.get(&entry.author)?;
+            let place = usize::try_from(entry.number.checked_sub(of_runner.first)?).ok()?;
+            let age = now.duration_since(entry.at);
+            (age < self.max_age).then_some((&entry.author, *of_runner.order.get(place)?, age))
+        })
+    }
+
+    /// Remembers an ID that is acknowledged, as of `now`, which is not before that of any other.
+    pub(super) fn remember(&mut self, author: &Author, id: Key, now: Instant) {
         let of_runner = self.runners.entry(author.clone()).or_default();
         if !of_runner.acknowledged.insert(id) {
             return;

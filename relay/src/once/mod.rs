@@ -1,6 +1,9 @@
 //! Storing a batch at most once: which batches were acknowledged, and which are under way.
 
 mod batch_id;
+mod file;
+pub(crate) mod format;
+mod keep;
 mod memory;
 
 use std::sync::Arc;
@@ -12,6 +15,9 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
 pub use batch_id::BatchId;
+pub use file::BatchIdError;
+pub(crate) use file::{BatchIdFile, FOLDER_REMEDY};
+pub use format::FormatError;
 use memory::{Memory, Seen};
 
 use crate::gate::Author;
@@ -47,7 +53,8 @@ type Key = (Signal, BatchId);
 /// Remembers the batch IDs that stores acknowledged, per runner, within [`OnceLimits`].
 ///
 /// The memory is this relay's own: a batch that is tried again at another relay may be stored twice, and so may one whose
-/// acknowledgement by the store never reached this relay.
+/// acknowledgement by the store never reached this relay. It outlives a stop where there is a
+/// [folder](crate::RelayBuilder::state_folder) for it; it does not outlive a kill.
 #[derive(Debug)]
 pub struct Once {
     limits: OnceLimits,

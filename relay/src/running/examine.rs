@@ -2,12 +2,14 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
 
 use crate::config::Settings;
 use crate::forward::Backend;
+use crate::once::{BatchIdFile, FOLDER_REMEDY};
 
 /// A certificate that ends sooner than this is worth a word.
 const SOON: Duration = Duration::from_secs(14 * 24 * 60 * 60);
@@ -50,6 +52,7 @@ pub async fn examine(settings: &Settings, now: SystemTime) -> Vec<Finding> {
         }
     }
     findings.extend(certificate(settings.tls.certificate.expires_at, now));
+    findings.extend(settings.fixed.state_folder.as_deref().and_then(state));
     let listener = &settings.fixed.listener;
     let address = listener.address;
     findings.extend(UdpSocket::bind(address).err().map(|error| occupied("UDP", address, &error)));
@@ -67,6 +70,17 @@ fn occupied(protocol: &str, address: SocketAddr, error: &io::Error) -> Finding {
         problem: format!("{protocol} {address} can't be bound: {error}"),
         remedy: "choose another address, or stop what listens there (it may be the relay itself)".to_owned(),
     }
+}
+
+/// A relay starts without it, but forgets at each stop.
+fn state(folder: &Path) -> Option<Finding> {
+    let error = BatchIdFile::in_folder(folder).probe().err()?;
+    Some(Finding {
+        severity: Severity::Warning,
+        at: "state.folder".to_owned(),
+        problem: format!("{} can't be written to: {error}", folder.display()),
+        remedy: FOLDER_REMEDY.to_owned(),
+    })
 }
 
 /// Each connection over TCP takes a descriptor; those over QUIC share one.
@@ -113,6 +127,15 @@ mod tests {
         assert!(descriptors(Some(1_024), 10_000).is_some());
         assert!(descriptors(Some(65_536), 10_000).is_none() && descriptors(None, 10_000).is_none());
         assert!(!cfg!(target_os = "linux") || open_files().is_some());
+    }
+
+    #[test]
+    fn a_state_folder_that_can_not_be_written_to_is_a_warning() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(state(dir.path()).is_none() && std::fs::read_dir(dir.path()).unwrap().next().is_none());
+        let finding = state(&dir.path().join("missing")).unwrap();
+        assert_eq!(finding.severity, Severity::Warning);
+        assert!(finding.problem.contains("missing") && finding.remedy.contains("StateDirectory="));
     }
 
     #[test]

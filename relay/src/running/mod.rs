@@ -102,6 +102,9 @@ impl Running {
         if let Some(issuer) = &issuer {
             builder = builder.issuer(Arc::clone(issuer));
         }
+        if let Some(folder) = &fixed.state_folder {
+            builder = builder.state_folder(folder);
+        }
         for (signal, store) in &fixed.stores {
             builder = builder.store(*signal, store.clone());
         }
@@ -216,7 +219,8 @@ impl Running {
         closed + self.listener.close_peers(is_refused, "this certificate is no longer accepted")
     }
 
-    /// Stops: readiness goes first, then no new requests, running ones finish within the grace period.
+    /// Stops: readiness goes first, then no new requests, running ones finish within the grace period. What is remembered of
+    /// batches is written at the end.
     pub async fn stop(self) {
         let drain = self.fixed.drain;
         self.service.start_draining();
@@ -224,6 +228,14 @@ impl Running {
         // Batches on their way to a store finish even if their senders are gone.
         if tokio::time::timeout(drain, self.service.forwarded()).await.is_err() {
             tracing::warn!("some batches were still at a store when the grace period ended");
+        }
+        match self.service.write_batch_ids().await {
+            Ok(Some(batch_ids)) => tracing::info!(batch_ids, "batch IDs are written"),
+            Ok(None) => {}
+            Err(error) => {
+                let remedy = error.remedy();
+                tracing::warn!(%error, remedy, "batch IDs were not written, so what comes again may be stored twice");
+            }
         }
     }
 }

@@ -251,7 +251,8 @@ async fn start_relay(
         logs: logs.tap.address(),
         traces: None,
         tcp: false,
-        settings: "",
+        // In the folder of its configuration.
+        settings: "[state]\nfolder = \".\"\n",
         variables: &variables,
         log_levels: "info",
     };

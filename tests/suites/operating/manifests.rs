@@ -80,12 +80,13 @@ pub(crate) async fn the_relay_of_the_manifests_is_configured_soundly() -> TestRe
     let stateful_set = of_kind(&manifests, "StatefulSet");
     let pod = &stateful_set["spec"]["template"]["spec"];
     let grace = pod["terminationGracePeriodSeconds"].as_u64().unwrap_or_default();
-    assert!(grace >= 2 * file.listener.drain_seconds, "the pod is killed while it drains");
+    assert!(grace >= 2 * file.listener.drain_seconds + 5, "the pod is killed while it drains, or writes its batch IDs");
     // What the configuration names is below what is mounted.
     let relay = &list(&pod["containers"])[0];
     let mounted: Vec<_> = list(&relay["volumeMounts"]).iter().map(|mount| text(&mount["mountPath"])).collect();
-    for path in [&file.tls.certificate, &file.tls.key, &file.tls.client_ca].into_iter().chain(&file.listener.reset_key)
-    {
+    assert!(file.state.folder.is_some(), "batch IDs do not outlive a stop");
+    let kept = file.listener.reset_key.iter().chain(&file.state.folder);
+    for path in [&file.tls.certificate, &file.tls.key, &file.tls.client_ca].into_iter().chain(kept) {
         assert!(mounted.iter().any(|folder| path.starts_with(folder)), "{} is not mounted", path.display());
     }
     Ok(())
