@@ -7,6 +7,7 @@
 //! - [`peers`]: clients and servers on other people's HTTP/3, as child processes.
 //! - [`browser`]: Chromium without a window, for the page of the relay.
 //! - [`crowd`]: many runners at once.
+//! - [`mod@network`]: a bad network of our own, and [`networks`]: what a runner gets through one.
 //! - [`agent`] and [`tools`]: the runner's agent, and other people's programs that write to it.
 //! - [mod@suite]: a test harness in which a test says what it needs, and is reported as ignored where that is not to be had.
 
@@ -19,6 +20,9 @@ pub mod demo;
 pub mod detour;
 pub mod http;
 pub mod net;
+pub mod network;
+pub mod networks;
+pub mod outcome;
 pub mod peers;
 pub mod process;
 pub mod program;

@@ -25,6 +25,7 @@ use std::time::Duration;
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use tokio::runtime::Builder;
 
+use crate::outcome::Record;
 use crate::program::Program;
 
 /// When this variable is `1`, a store that is not to be had is a failure, but for one that `tests/run` can't get.
@@ -43,6 +44,8 @@ pub type TestResult = Result<(), Failed>;
 #[derive(Default)]
 pub struct Suite {
     trials: Vec<Trial>,
+    /// Names, each with what must come of it where that is data.
+    listed: Vec<(String, Option<String>)>,
 }
 
 impl Suite {
@@ -54,19 +57,84 @@ impl Suite {
 
     /// Adds a test.
     #[must_use]
-    pub fn test<T>(mut self, name: &str, needs: &'static [Program], test: impl FnOnce() -> T + Send + 'static) -> Self
+    pub fn test<T>(self, name: &str, needs: &'static [Program], test: impl FnOnce() -> T + Send + 'static) -> Self
     where
         T: Future<Output = TestResult>,
     {
+        self.add(name, None, needs, test)
+    }
+
+    /// Adds a test that must come to this, as the document of outcomes tells it.
+    #[must_use]
+    pub fn expecting<T>(
+        self,
+        name: &str,
+        expected: impl Into<String>,
+        needs: &'static [Program],
+        test: impl FnOnce() -> T + Send + 'static,
+    ) -> Self
+    where
+        T: Future<Output = TestResult>,
+    {
+        self.add(name, Some(expected.into()), needs, test)
+    }
+
+    /// The same for a test that is ignored where `possible` says why it can't be made.
+    #[must_use]
+    pub fn expecting_where<T>(
+        self,
+        name: &str,
+        expected: impl Into<String>,
+        possible: impl FnOnce() -> Result<(), String> + Send + 'static,
+        test: impl FnOnce() -> T + Send + 'static,
+    ) -> Self
+    where
+        T: Future<Output = TestResult>,
+    {
+        self.add_where(name, Some(expected.into()), || possible().map_err(Missing::Ignored), test)
+    }
+
+    fn add<T>(
+        self,
+        name: &str,
+        expected: Option<String>,
+        needs: &'static [Program],
+        test: impl FnOnce() -> T + Send + 'static,
+    ) -> Self
+    where
+        T: Future<Output = TestResult>,
+    {
+        let possible = || {
+            available(needs).map_err(|reason| {
+                let is_failure = required() && needs.iter().all(|program| program.is_obtainable());
+                if is_failure { Missing::Failure(reason) } else { Missing::Ignored(reason) }
+            })
+        };
+        self.add_where(name, expected, possible, test)
+    }
+
+    fn add_where<T>(
+        mut self,
+        name: &str,
+        expected: Option<String>,
+        possible: impl FnOnce() -> Result<(), Missing> + Send + 'static,
+        test: impl FnOnce() -> T + Send + 'static,
+    ) -> Self
+    where
+        T: Future<Output = TestResult>,
+    {
+        let tested = name.to_owned();
+        self.listed.push((tested.clone(), expected.clone()));
         self.trials.push(Trial::ignorable_test(name, move || {
-            if let Err(reason) = available(needs) {
-                return if required() && needs.iter().all(|program| program.is_obtainable()) {
-                    Err(reason.into())
-                } else {
+            let mut record = Record::begin(&tested, expected);
+            match possible() {
+                Ok(()) => run_bounded(record.run(test())).map(|()| Completion::Completed),
+                Err(Missing::Failure(reason)) => Err(reason.into()),
+                Err(Missing::Ignored(reason)) => {
+                    record.ignore(&reason);
                     Ok(Completion::ignored_with(reason))
-                };
+                }
             }
-            run_bounded(test()).map(|()| Completion::Completed)
         }));
         self
     }
@@ -93,6 +161,12 @@ macro_rules! suite {
                 .run()
         }
     };
+}
+
+/// Why a test can't be made, and what that means.
+enum Missing {
+    Ignored(String),
+    Failure(String),
 }
 
 fn available(needs: &[Program]) -> Result<(), String> {

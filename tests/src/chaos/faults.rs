@@ -8,9 +8,9 @@ use tokio::time::{Instant as TokioInstant, sleep, sleep_until, timeout};
 use super::ChaosError;
 use super::agent::Agent;
 use super::arena::Arena;
-use super::network::Weather;
 use super::plan::{FaultKind, Planned};
 use super::timeline::{End, Incident};
+use crate::network::Weather;
 
 /// How long the worst moment is waited for.
 const LIE_IN_WAIT: Duration = Duration::from_millis(500);

@@ -2,8 +2,8 @@
 //! account of every item.
 //!
 //! - `plan`: which fault comes when, from a seed; `faults`: how it is committed;
-//! - `arena`: what is put together: `network` between runners and relay, `tap` between relay and stores, `agent`, `writer`, `keys`,
-//!   `disk`;
+//! - `arena`: what is put together: a [`network`](crate::network) between runners and relay, `tap` between relay and stores, `agent`,
+//!   `writer`, `keys`, `disk`;
 //! - `ledger`, `witness`, `readback`: what was written, what passed, what is stored; `timeline`: when what died;
 //! - `audit`, `recovery`, `usage`: what follows from those; `report`: how it is told.
 
@@ -15,7 +15,6 @@ mod faults;
 mod keys;
 mod ledger;
 mod lines;
-mod network;
 mod plan;
 mod readback;
 mod recovery;

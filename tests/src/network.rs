@@ -1,8 +1,9 @@
-//! The network between runners and relay: a proxy that drops, delays, duplicates, reorders and swallows packets.
+//! A network of our own between runners and a relay: a proxy that drops, delays, duplicates, reorders and swallows packets, and
+//! gives a runner another port in the middle of everything.
 //!
 //! TCP on the same port passes untouched: networks that block UDP do not block that.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -12,8 +13,9 @@ use std::time::Duration;
 use fastrand::Rng;
 use parking_lot::Mutex;
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
+use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::net::free_address;
 
@@ -26,40 +28,51 @@ const MAX_PACKET: usize = 65_536;
 /// How long a refused receive is waited over.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// How bad the network is.
+/// How bad a network is.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Weather {
+pub struct Weather {
     /// The share of packets that are lost.
-    pub(super) drop: f64,
+    pub drop: f64,
     /// The share of packets that come twice.
-    pub(super) duplicate: f64,
-    /// The longest that a packet is held up. Each takes a time of its own up to this, so they overtake each other.
-    pub(super) delay: Duration,
+    pub duplicate: f64,
+    /// How long every packet takes, at least. They keep their order.
+    pub delay: Duration,
+    /// How much longer a packet takes at most. Each takes a time of its own up to this, so they overtake each other.
+    pub spread: Duration,
+    /// The largest datagram that gets through, in bytes of payload. Nobody is told of the others.
+    pub largest: usize,
     /// Whether nothing gets through at all.
-    pub(super) blocked: bool,
+    pub blocked: bool,
 }
 
 impl Weather {
     /// Everything gets through.
-    pub(super) const CALM: Self = Self { drop: 0.0, duplicate: 0.0, delay: Duration::ZERO, blocked: false };
+    pub const CALM: Self = Self {
+        drop: 0.0,
+        duplicate: 0.0,
+        delay: Duration::ZERO,
+        spread: Duration::ZERO,
+        largest: MAX_PACKET,
+        blocked: false,
+    };
     /// Nothing does.
-    pub(super) const BLOCKED: Self = Self { blocked: true, ..Self::CALM };
+    pub const BLOCKED: Self = Self { blocked: true, ..Self::CALM };
 
     /// Bad weather: by `choice` up to 30 % are lost, 10 % come twice, and up to 80 ms are lost on the way.
-    pub(super) fn bad(choice: u32) -> Self {
+    pub(crate) fn bad(choice: u32) -> Self {
         let mut rng = Rng::with_seed(choice.into());
         Self {
             drop: rng.f64() * 0.3,
             duplicate: rng.f64() * 0.1,
-            delay: Duration::from_millis(rng.u64(0..=80)),
-            blocked: false,
+            spread: Duration::from_millis(rng.u64(0..=80)),
+            ..Self::CALM
         }
     }
 }
 
 /// A network between whoever sends to its address, and a target. Ends when dropped.
 #[derive(Debug)]
-pub(super) struct Network {
+pub struct Network {
     address: SocketAddr,
     shared: Arc<Shared>,
     _tasks: JoinSet<()>,
@@ -70,26 +83,40 @@ struct Shared {
     target: SocketAddr,
     weather: Mutex<Weather>,
     rng: Mutex<Rng>,
-    under_way: AtomicUsize,
+    under_way: mpsc::Sender<Parcel>,
+    rebound: Notify,
+    paths: AtomicUsize,
+}
+
+/// A packet that arrives later.
+#[derive(Debug)]
+struct Parcel {
+    at: Instant,
+    socket: Arc<UdpSocket>,
+    to: Option<SocketAddr>,
+    packet: Vec<u8>,
 }
 
 impl Network {
-    /// A calm network in front of `target`.
+    /// A calm network in front of `target`. What happens by chance follows from `seed` and from the order of the packets.
     ///
     /// # Errors
     /// There is no port for it.
-    pub(super) async fn start(target: SocketAddr, seed: u64) -> io::Result<Self> {
+    pub async fn start(target: SocketAddr, seed: u64) -> io::Result<Self> {
         let address = free_address()?;
-        let shared = Shared {
+        let (under_way, parcels) = mpsc::channel(MAX_UNDER_WAY);
+        let shared = Arc::new(Shared {
             target,
             weather: Mutex::new(Weather::CALM),
             rng: Mutex::new(Rng::with_seed(seed)),
-            under_way: AtomicUsize::new(0),
-        };
-        let shared = Arc::new(shared);
+            under_way,
+            rebound: Notify::new(),
+            paths: AtomicUsize::new(0),
+        });
         let udp = Arc::new(UdpSocket::bind(address).await?);
         let tcp = TcpListener::bind(address).await?;
         let mut tasks = JoinSet::new();
+        tasks.spawn(deliver(parcels));
         tasks.spawn(carry_packets(udp, Arc::clone(&shared)));
         tasks.spawn(carry_connections(tcp, target));
         Ok(Self { address, shared, _tasks: tasks })
@@ -97,49 +124,76 @@ impl Network {
 
     /// Where runners send to.
     #[must_use]
-    pub(super) const fn address(&self) -> SocketAddr {
+    pub const fn address(&self) -> SocketAddr {
         self.address
     }
 
     /// Changes how bad it is.
-    pub(super) fn set(&self, weather: Weather) {
+    pub fn set(&self, weather: Weather) {
         *self.shared.weather.lock() = weather;
+    }
+
+    /// Forgets which port belongs to whom, as a NAT that starts anew: the target sees the next packet of everyone come from
+    /// another port, and what it sends to the old ones is lost.
+    pub fn rebind(&self) {
+        self.shared.rebound.notify_one();
+    }
+
+    /// From how many ports the target has been sent to.
+    #[must_use]
+    pub fn paths(&self) -> usize {
+        self.shared.paths.load(Ordering::Relaxed)
     }
 }
 
 impl Shared {
     /// After which delays a packet arrives: none at all, once, or twice.
-    fn fate(&self) -> [Option<Duration>; 2] {
+    fn fate(&self, length: usize) -> [Option<Duration>; 2] {
         let weather = *self.weather.lock();
         if weather == Weather::CALM {
             return [Some(Duration::ZERO), None];
         }
         let mut rng = self.rng.lock();
-        if weather.blocked || rng.f64() < weather.drop {
+        if weather.blocked || length > weather.largest || rng.f64() < weather.drop {
             return [None, None];
         }
-        let first = weather.delay.mul_f64(rng.f64());
-        let second = (rng.f64() < weather.duplicate).then(|| weather.delay.mul_f64(rng.f64()));
-        [Some(first), second]
+        let mut delay = || weather.delay + weather.spread.mul_f64(rng.f64());
+        let first = delay();
+        let second = delay();
+        [Some(first), (rng.f64() < weather.duplicate).then_some(second)]
     }
 
     /// Sends a packet on, now, later, twice, or not at all.
-    async fn carry(self: &Arc<Self>, socket: &Arc<UdpSocket>, to: Option<SocketAddr>, packet: &[u8]) {
-        for delay in self.fate().into_iter().flatten() {
+    async fn carry(&self, socket: &Arc<UdpSocket>, to: Option<SocketAddr>, packet: &[u8]) {
+        for delay in self.fate(packet.len()).into_iter().flatten() {
             if delay.is_zero() {
                 send(socket, to, packet).await;
                 continue;
             }
-            if self.under_way.fetch_add(1, Ordering::Relaxed) >= MAX_UNDER_WAY {
-                self.under_way.fetch_sub(1, Ordering::Relaxed);
-                continue;
+            let at = Instant::now() + delay;
+            let parcel = Parcel { at, socket: Arc::clone(socket), to, packet: packet.to_vec() };
+            let _ = self.under_way.try_send(parcel);
+        }
+    }
+}
+
+/// Delivers parcels when their time has come, those of one time in their order.
+async fn deliver(mut parcels: mpsc::Receiver<Parcel>) {
+    let mut held = BTreeMap::new();
+    for number in 0_u64.. {
+        let next = held.first_key_value().map(|((at, _), _): (&(Instant, u64), &Parcel)| *at);
+        tokio::select! {
+            biased;
+            () = sleep_until(next.unwrap_or_else(Instant::now)), if next.is_some() => {
+                while let Some(first) = held.first_entry().filter(|first| first.key().0 <= Instant::now()) {
+                    let Parcel { socket, to, packet, .. } = first.remove();
+                    send(&socket, to, &packet).await;
+                }
             }
-            let (shared, socket, packet) = (Arc::clone(self), Arc::clone(socket), packet.to_vec());
-            tokio::spawn(async move {
-                sleep(delay).await;
-                send(&socket, to, &packet).await;
-                shared.under_way.fetch_sub(1, Ordering::Relaxed);
-            });
+            parcel = parcels.recv(), if held.len() < MAX_UNDER_WAY => match parcel {
+                Some(parcel) => drop(held.insert((parcel.at, number), parcel)),
+                None => return,
+            },
         }
     }
 }
@@ -157,10 +211,21 @@ async fn carry_packets(outside: Arc<UdpSocket>, shared: Arc<Shared>) {
     let mut ways_back = JoinSet::new();
     let mut packet = vec![0; MAX_PACKET];
     loop {
-        while let Some(Ok(gone)) = ways_back.try_join_next() {
-            paths.remove(&gone);
+        while let Some(gone) = ways_back.try_join_next() {
+            // One that was aborted is not there any more.
+            if let Ok(gone) = gone {
+                paths.remove(&gone);
+            }
         }
-        let Ok((length, from)) = outside.recv_from(&mut packet).await else {
+        let received = tokio::select! {
+            received = outside.recv_from(&mut packet) => received,
+            () = shared.rebound.notified() => {
+                ways_back.abort_all();
+                paths.clear();
+                continue;
+            }
+        };
+        let Ok((length, from)) = received else {
             sleep(PAUSE).await;
             continue;
         };
@@ -172,6 +237,7 @@ async fn carry_packets(outside: Arc<UdpSocket>, shared: Arc<Shared>) {
                 let inside = Arc::new(inside);
                 ways_back.spawn(carry_back(Arc::clone(&inside), Arc::clone(&outside), from, Arc::clone(&shared)));
                 paths.insert(from, Arc::clone(&inside));
+                shared.paths.fetch_add(1, Ordering::Relaxed);
                 inside
             }
         };
@@ -248,7 +314,7 @@ mod tests {
         network.set(Weather::BLOCKED);
         client.send(b"swallowed").await.unwrap();
         assert!(timeout(Duration::from_millis(200), client.recv(&mut packet)).await.is_err());
-        network.set(Weather { drop: 0.5, duplicate: 0.5, delay: Duration::from_millis(2), blocked: false });
+        network.set(Weather { drop: 0.5, duplicate: 0.5, spread: Duration::from_millis(2), ..Weather::CALM });
         let mut back = 0;
         for _ in 0..200 {
             client.send(b"x").await.unwrap();
@@ -260,5 +326,47 @@ mod tests {
             back += 1;
         }
         assert!((1..200).contains(&back), "{back}");
+    }
+
+    #[tokio::test]
+    async fn what_is_delayed_keeps_its_order_and_what_is_too_large_is_swallowed() {
+        let (target, _echo) = echo().await;
+        let network = Network::start(target, 1).await.unwrap();
+        let client = path_to(network.address()).await.unwrap();
+        let delay = Duration::from_millis(30);
+        network.set(Weather { delay, largest: 8, ..Weather::CALM });
+        let began = Instant::now();
+        for number in 0..100_u64 {
+            client.send(&number.to_be_bytes()).await.unwrap();
+            client.send(b"too large").await.unwrap();
+        }
+        let mut packet = [0; 64];
+        for number in 0..100_u64 {
+            let length = timeout(Duration::from_secs(5), client.recv(&mut packet)).await.unwrap().unwrap();
+            assert_eq!(packet[..length], number.to_be_bytes());
+            assert!(number > 0 || began.elapsed() >= 2 * delay);
+        }
+        assert!(timeout(4 * delay, client.recv(&mut packet)).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn after_a_rebinding_packets_come_from_another_port() {
+        let target = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let network = Network::start(target.local_addr().unwrap(), 1).await.unwrap();
+        let client = path_to(network.address()).await.unwrap();
+        let mut packet = [0; 64];
+        let mut next = async || {
+            client.send(b"x").await.unwrap();
+            timeout(Duration::from_secs(5), target.recv_from(&mut packet)).await.unwrap().unwrap().1
+        };
+        let (first, second) = (next().await, next().await);
+        assert_eq!(first, second);
+        network.rebind();
+        // A packet may be on its way when the port changes.
+        while next().await == first {}
+        assert_eq!(network.paths(), 2);
+        let mut packet = [0; 64];
+        target.send_to(b"to nobody", first).await.unwrap();
+        assert!(timeout(Duration::from_millis(100), client.recv(&mut packet)).await.is_err());
     }
 }
