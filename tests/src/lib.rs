@@ -6,7 +6,7 @@
 //! - [`mod@chaos`]: agents, writers and stores while everything fails by a schedule, and the account of every item.
 //! - [`peers`]: clients and servers on other people's HTTP/3, as child processes.
 //! - [`browser`]: Chromium without a window, for the page of the relay.
-//! - [`crowd`]: many runners at once.
+//! - [`crowd`] and [`storm`]: many runners at once, and what they do to a relay that comes back.
 //! - [`mod@network`]: a bad network of our own, and [`networks`]: what a runner gets through one.
 //! - [`agent`] and [`tools`]: the runner's agent, and other people's programs that write to it.
 //! - [mod@suite]: a test harness in which a test says what it needs, and is reported as ignored where that is not to be had.
@@ -29,6 +29,7 @@ pub mod program;
 pub mod raw;
 pub mod rig;
 pub mod stores;
+pub mod storm;
 pub mod suite;
 pub mod tcp;
 pub mod tools;

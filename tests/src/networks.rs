@@ -78,22 +78,31 @@ pub fn conditions(outage: Duration) -> Vec<Condition> {
         of("calm", "nothing", Weather::CALM),
         of("loss", "5 % of the packets are lost", Weather { drop: 0.05, ..Weather::CALM }),
         of("delay", "every packet takes 100 ms", Weather { delay: millis(100), ..Weather::CALM }),
-        of("reordering", "packets take 0 to 20 ms and overtake each other", Weather { spread: millis(20), ..Weather::CALM }),
+        of(
+            "reordering",
+            "packets take 0 to 5 ms and overtake each other",
+            Weather { spread: millis(5), ..Weather::CALM },
+        ),
         of("duplication", "10 % of the packets come twice", Weather { duplicate: 0.1, ..Weather::CALM }),
-        of("small_packets", "no datagram over 1,232 bytes, as an MTU of 1,280 allows over IPv6", Weather {
-            largest: 1_232,
-            ..Weather::CALM
-        }),
+        of(
+            "small_packets",
+            "no datagram over 1,232 bytes, as an MTU of 1,280 allows over IPv6",
+            Weather { largest: 1_232, ..Weather::CALM },
+        ),
         while_it_runs("rebinding", "the runner's port changes five times", Event::Rebindings(5)),
         while_it_runs("outage", "nothing gets through for a while", Event::Outage(outage)),
-        of("all_at_once", "2 % lost, 2 % twice, 20 to 40 ms, no datagram over 1,232 bytes", Weather {
-            drop: 0.02,
-            duplicate: 0.02,
-            delay: millis(20),
-            spread: millis(20),
-            largest: 1_232,
-            blocked: false,
-        }),
+        of(
+            "all_at_once",
+            "2 % lost, 2 % twice, 20 to 25 ms, no datagram over 1,232 bytes",
+            Weather {
+                drop: 0.02,
+                duplicate: 0.02,
+                delay: millis(20),
+                spread: millis(5),
+                largest: 1_232,
+                blocked: false,
+            },
+        ),
     ]
 }
 
@@ -208,9 +217,9 @@ fn body(signal: Signal, numbers: std::ops::Range<u64>) -> Bytes {
     let pad = "p".repeat(ITEM_BYTES - 80);
     let line = |number: u64| match signal {
         Signal::Metrics => format!("written{{entity=\"e\",pad=\"{pad}\"}} {number} 1790000000000\n"),
-        Signal::Logs | Signal::Traces => format!(
-            "{{\"_msg\":\"{pad}\",\"_time\":\"2026-09-21T14:13:20Z\",\"entity\":\"e\",\"number\":{number}}}\n"
-        ),
+        Signal::Logs | Signal::Traces => {
+            format!("{{\"_msg\":\"{pad}\",\"_time\":\"2026-09-21T14:13:20Z\",\"entity\":\"e\",\"number\":{number}}}\n")
+        }
     };
     numbers.map(line).collect::<String>().into()
 }
@@ -251,4 +260,3 @@ impl Transfer {
         outcome::measured("longest pause, ms", self.longest_pause.as_millis());
     }
 }
-

@@ -1,10 +1,13 @@
 //! Many runners at once, shortened: `telemetry-crowd` measures thousands.
 
-use telemetry_rig::crowd;
+use std::time::Duration;
+
 use telemetry_rig::suite::TestResult;
+use telemetry_rig::{crowd, storm};
 
 telemetry_rig::suite! {
     metrics_do_not_grow_with_the_number_of_runners needs [Relay];
+    a_storm_of_returning_runners_is_over_soon_and_delivers_everything_once needs [Relay];
 }
 
 async fn metrics_do_not_grow_with_the_number_of_runners() -> TestResult {
@@ -17,6 +20,17 @@ async fn metrics_do_not_grow_with_the_number_of_runners() -> TestResult {
     assert!(many.metrics_bytes < 1 << 20);
     if let Some(page) = many.page {
         assert_eq!(page.rows, 120);
+    }
+    Ok(())
+}
+
+async fn a_storm_of_returning_runners_is_over_soon_and_delivers_everything_once() -> TestResult {
+    let report = storm::run(200, |_, _| {}).await.map_err(|error| error.to_string())?;
+    print!("{report}");
+    assert_eq!((report.lost, report.twice), (0, 0));
+    for back in &report.returns {
+        assert!(back.all_back_in < Duration::from_secs(20), "{back:?}");
+        assert!(back.under_way > 0 && back.handshakes_peak <= 64, "{back:?}");
     }
     Ok(())
 }

@@ -6,6 +6,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use prometheus_client::metrics::gauge::Gauge;
 
 /// Counts handshakes, all together and by network. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -13,6 +14,7 @@ pub(super) struct Handshakes {
     max: usize,
     max_per_network: usize,
     running: Arc<Mutex<Running>>,
+    gauge: Gauge,
 }
 
 #[derive(Debug, Default)]
@@ -22,8 +24,9 @@ struct Running {
 }
 
 impl Handshakes {
-    pub(super) fn new(max: usize, max_per_network: usize) -> Self {
-        Self { max, max_per_network, running: Arc::default() }
+    /// `gauge` shows how many there are.
+    pub(super) fn new(max: usize, max_per_network: usize, gauge: Gauge) -> Self {
+        Self { max, max_per_network, running: Arc::default(), gauge }
     }
 
     /// How many there are.
@@ -42,6 +45,7 @@ impl Handshakes {
         running.total += 1;
         running.by_network.insert(network, of_network + 1);
         drop(running);
+        self.gauge.inc();
         Some(Handshake { of: self.clone(), network })
     }
 }
@@ -55,6 +59,7 @@ pub(super) struct Handshake {
 
 impl Drop for Handshake {
     fn drop(&mut self) {
+        self.of.gauge.dec();
         let mut running = self.of.running.lock();
         running.total -= 1;
         if let Entry::Occupied(mut of_network) = running.by_network.entry(self.network) {
@@ -84,7 +89,7 @@ mod tests {
 
     #[test]
     fn one_network_can_t_take_every_place() {
-        let handshakes = Handshakes::new(3, 2);
+        let handshakes = Handshakes::new(3, 2, Gauge::default());
         let flood: Vec<_> = (0..5).filter_map(|_| handshakes.begin(address("192.0.2.1"))).collect();
         assert_eq!(flood.len(), 2);
         let _other = handshakes.begin(address("192.0.2.2")).unwrap();
@@ -97,7 +102,7 @@ mod tests {
 
     #[test]
     fn nothing_is_kept_of_networks_that_are_gone() {
-        let handshakes = Handshakes::new(8, 8);
+        let handshakes = Handshakes::new(8, 8, Gauge::default());
         for host in 0..100 {
             drop(handshakes.begin(IpAddr::V4([192, 0, 2, host].into())).unwrap());
         }

@@ -13,6 +13,7 @@ use super::Transport;
 pub struct ListenerMetrics {
     accepted: Family<TransportLabel, Counter>,
     active: Family<TransportLabel, Gauge>,
+    handshakes: Family<TransportLabel, Gauge>,
     refused: Family<KindLabel, Counter>,
     ended: Family<KindLabel, Counter>,
     requests: Family<TransportLabel, Counter>,
@@ -41,6 +42,7 @@ impl ListenerMetrics {
             self.accepted.clone(),
         );
         registry.register("connections_active", "Connections that are open, by transport", self.active.clone());
+        registry.register("handshakes_running", "Handshakes that are under way, by transport", self.handshakes.clone());
         registry.register("connections_refused", "Connections refused, by transport and kind", self.refused.clone());
         registry.register(
             "connections_ended",
@@ -109,6 +111,7 @@ impl ListenerMetrics {
             transport,
             accepted: self.accepted.get_or_create_owned(&label),
             active: self.active.get_or_create_owned(&label),
+            handshakes: self.handshakes.get_or_create_owned(&label),
             requests: self.requests.get_or_create_owned(&label),
             requests_running: self.requests_running.get_or_create_owned(&label),
             all: self.clone(),
@@ -134,6 +137,7 @@ pub(super) struct Meter {
     transport: Transport,
     accepted: Counter,
     active: Gauge,
+    handshakes: Gauge,
     requests: Counter,
     requests_running: Gauge,
     all: ListenerMetrics,
@@ -144,6 +148,11 @@ impl Meter {
     pub(super) fn connection(&self) -> Counted {
         self.accepted.inc();
         Counted::new(&self.active)
+    }
+
+    /// What shows the handshakes that are under way.
+    pub(super) fn handshakes(&self) -> Gauge {
+        self.handshakes.clone()
     }
 
     /// Counts a request, which runs until the guard is dropped.

@@ -43,10 +43,11 @@ impl Shared {
         writers: Arc<Writers>,
         draining: watch::Receiver<bool>,
     ) -> Self {
+        let metrics = metrics.meter(Transport::Quic);
         Self {
-            handshakes: handshakes(&config),
+            handshakes: handshakes(&config, &metrics),
             places: Arc::new(Semaphore::new(config.max_connections.min(Semaphore::MAX_PERMITS))),
-            metrics: metrics.meter(Transport::Quic),
+            metrics,
             peers: Peers::default(),
             writers,
             config,
@@ -58,8 +59,8 @@ impl Shared {
     /// The same for TCP, with handshakes and counters of its own: a silent TCP socket costs a stranger less than anything, and
     /// must take no place from those who come over QUIC.
     pub(super) fn over_tcp(&self, metrics: &ListenerMetrics) -> Self {
-        let handshakes = handshakes(&self.config);
-        Self { metrics: metrics.meter(Transport::Tcp), handshakes, ..self.clone() }
+        let metrics = metrics.meter(Transport::Tcp);
+        Self { handshakes: handshakes(&self.config, &metrics), metrics, ..self.clone() }
     }
 
     /// Who showed this chain: the runner that its leaf names, or the writer that is known by it.
@@ -73,8 +74,8 @@ impl Shared {
     }
 }
 
-fn handshakes(config: &ListenerConfig) -> Handshakes {
-    Handshakes::new(config.max_handshakes, config.max_handshakes_per_network)
+fn handshakes(config: &ListenerConfig, metrics: &Meter) -> Handshakes {
+    Handshakes::new(config.max_handshakes, config.max_handshakes_per_network, metrics.handshakes())
 }
 
 /// Why a handshake failed, as a label, by the alert that it failed with as a QUIC code (RFC 9001 section 4.8).

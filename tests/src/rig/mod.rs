@@ -106,6 +106,7 @@ pub struct RigBuilder {
     store_timeout: Duration,
     clock: Arc<dyn Clock>,
     program: Option<String>,
+    log_levels: &'static str,
     tcp: bool,
     tenants: Vec<TenantSettings>,
     adjust: Box<dyn Fn(RelayBuilder) -> RelayBuilder + Send + Sync>,
@@ -139,6 +140,7 @@ impl Rig {
             store_timeout: limits::BACKEND_TIMEOUT,
             clock: Arc::new(SystemClock),
             program: None,
+            log_levels: program::LOG_LEVELS,
             tcp: false,
             tenants: Vec::new(),
             adjust: Box::new(|relay| relay),
@@ -379,6 +381,12 @@ impl RigBuilder {
         self
     }
 
+    /// With a relay program that logs this, as `RUST_LOG` says it, and not all that it can say.
+    pub const fn log_levels(mut self, levels: &'static str) -> Self {
+        self.log_levels = levels;
+        self
+    }
+
     /// Puts it together and waits until everything answers.
     ///
     /// # Errors
@@ -430,7 +438,7 @@ impl RigBuilder {
                 tcp: self.tcp,
                 settings,
                 variables: &[],
-                log_levels: program::LOG_LEVELS,
+                log_levels: self.log_levels,
             };
             RigRelay::Program(RelayProgram::start(address, parts).await?)
         } else {
