@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use http::StatusCode;
 use serde_json::Value;
+use telemetry_certs::Issued;
 use telemetry_proto::RunnerId;
 use tempfile::TempDir;
 
@@ -43,10 +44,17 @@ impl AgentProgram {
     /// # Errors
     /// As for [`start`](Self::start).
     pub async fn start_with(rig: &Rig, runner: &str, sections: &str) -> Result<Self, RigError> {
-        let setup = |error: &dyn std::fmt::Display| RigError::Setup(error.to_string());
-        let program = Program::RunnerAgent.find().map_err(|error| setup(&error))?;
+        let runner = RunnerId::new(runner).map_err(|error| RigError::Setup(error.to_string()))?;
+        Self::start_as(rig, &rig.cluster().issue(&runner)?, sections).await
+    }
+
+    /// As [`start_with`](Self::start_with), with this certificate, in `runner.pem`, and its key, in `runner.key`.
+    ///
+    /// # Errors
+    /// As for [`start`](Self::start).
+    pub async fn start_as(rig: &Rig, issued: &Issued, sections: &str) -> Result<Self, RigError> {
+        let program = Program::RunnerAgent.find().map_err(|error| RigError::Setup(error.to_string()))?;
         let folder = tempfile::Builder::new().prefix("telemetry-agent-").tempdir()?;
-        let issued = rig.cluster().issue(&RunnerId::new(runner).map_err(|error| setup(&error))?)?;
         let address = free_address()?;
         let config = format!(
             "coordinators = [\"localhost:{}\"]\n\

@@ -1,5 +1,6 @@
 //! What unmodified tools write to the agent is in the stores once, under the runner, whatever dies on the way.
 
+mod renewal;
 mod stops;
 mod tools;
 
@@ -11,6 +12,7 @@ use telemetry_rig::agent::AgentProgram;
 use telemetry_rig::rig::{Rig, StoreKind};
 use telemetry_rig::suite::TestResult;
 
+use renewal::*;
 use stops::*;
 use tools::*;
 
@@ -26,6 +28,8 @@ telemetry_rig::suite! {
     lesson_14_a_kill_at_any_stage_loses_at_most_what_was_not_answered_and_counts_what_it_finds needs [RunnerAgent];
     lesson_20_an_agent_that_stops_while_its_retries_wait_ends_in_time_and_delivers_all_after_its_restart
         needs [RunnerAgent];
+    the_agent_renews_its_certificate_at_two_thirds_of_its_life_and_goes_on_with_it_after_a_restart
+        needs [Relay, RunnerAgent];
 }
 
 async fn what_tools_write_to_the_agent_is_stored_once() -> TestResult {
