@@ -3,16 +3,18 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use http::Method;
-use telemetry_certs::{CredentialFiles, Credentials, PeerIdentity, Roots, RunnerRequest};
+use telemetry_certs::testing::Leaf;
+use telemetry_certs::{ClusterAuthority, CredentialFiles, Credentials, PeerIdentity, Roots, RunnerRequest};
 use telemetry_proto::{Reason, RunnerId, Signal};
 use telemetry_relay::gate::{KeySet, SignatureAlgorithm};
 use telemetry_relay::issuer::SigningKey;
+use telemetry_relay::renewal::Issuing;
 use telemetry_rig::http::HttpClient;
 use telemetry_rig::net::free_address;
-use telemetry_rig::rig::{Cluster, Rig, RigBuilder};
+use telemetry_rig::rig::{Cluster, Rig, RigBuilder, RigRelay};
 use telemetry_rig::suite::TestResult;
 use telemetry_rig::wait;
 use telemetry_runner_client::{BatchLimits, Client, ClientBuilder, LogRecord, SignalSettings};
@@ -22,6 +24,7 @@ telemetry_rig::suite! {
     the_keys_of_tokens_are_rotated_under_load_and_no_batch_fails needs [Relay];
     the_coordinators_certificate_is_replaced_under_load_and_no_batch_fails needs [Relay];
     a_runner_renews_its_certificate_under_load_with_one_connection_for_each_and_no_batch_fails needs [Relay];
+    a_renewed_certificate_that_is_refused_is_not_shown_again_and_the_old_one_serves_until_another_is_accepted;
     a_runner_that_is_removed_while_it_ships_is_out_at_once_and_nobody_else_feels_it needs [Relay];
 }
 
@@ -116,12 +119,17 @@ impl Load {
 
 /// Every request of this client was answered with `delivered`.
 fn no_batch_failed(client: &Client) {
+    let text = text_of_metrics(client);
+    let outcomes: Vec<_> = text.lines().filter(|line| line.starts_with("telemetry_requests_total{")).collect();
+    assert!(!outcomes.is_empty() && outcomes.iter().all(|line| line.contains("outcome=\"delivered\"")), "{outcomes:?}");
+}
+
+fn text_of_metrics(client: &Client) -> String {
     let mut registry = prometheus_client::registry::Registry::default();
     client.register_metrics(&mut registry);
     let mut text = String::new();
     assert!(prometheus_client::encoding::text::encode(&mut text, &registry).is_ok());
-    let outcomes: Vec<_> = text.lines().filter(|line| line.starts_with("telemetry_requests_total{")).collect();
-    assert!(!outcomes.is_empty() && outcomes.iter().all(|line| line.contains("outcome=\"delivered\"")), "{outcomes:?}");
+    text
 }
 
 fn issue(cluster: &Cluster, id: &RunnerId) -> Result<Credentials, Box<dyn std::error::Error + Send + Sync>> {
@@ -266,6 +274,56 @@ async fn a_runner_renews_its_certificate_under_load_with_one_connection_for_each
     assert!(stored.runner == id && Some(stored.not_after) >= shown, "the files hold what is shown");
     let log = rig.relay_program().log()?;
     assert!(log.matches("a runner's certificate was renewed").count() as u64 >= RENEWALS);
+    load.end_and_find_all_stored_once(&rig).await?;
+    client.close(Duration::from_secs(1)).await;
+    Ok(())
+}
+
+async fn a_renewed_certificate_that_is_refused_is_not_shown_again_and_the_old_one_serves_until_another_is_accepted()
+-> TestResult {
+    let rig = Rig::builder().runners(0).start().await?;
+    let RigRelay::InProcess(relay) = rig.relay() else { return Err("the relay runs elsewhere".into()) };
+    let issue_from = |authority: &ClusterAuthority| -> TestResult {
+        let authority = ClusterAuthority::load(&authority.certificate_pem(), &authority.key_pem())?;
+        let issuing = Issuing { authority, lifetime: Duration::from_secs(3_600) };
+        relay.service().ok_or("no relay")?.certificates().publish(Some(issuing));
+        Ok(())
+    };
+    // Its certificates are good, but for those who trust it.
+    issue_from(Cluster::new("rig")?.authority())?;
+    let folder = tempfile::tempdir()?;
+    let files =
+        CredentialFiles { certificate: folder.path().join("runner.pem"), key: folder.path().join("runner-key.pem") };
+    let now = SystemTime::now();
+    let old = Leaf::runner("r7").valid(now - 9 * PATIENCE, now + 3 * PATIENCE).issued_by(rig.cluster().authority());
+    files.replace(&old.chain_pem, &old.key_pem)?;
+    let builder = Client::builder()
+        .coordinator(format!("localhost:{}", rig.relay_address().port()))
+        .identity(files.load()?, rig.cluster().roots().clone())
+        .renew_identity(Arc::new(files.clone()));
+    let client = hasty(builder).build()?;
+    let load = Load::start([("r7".to_owned(), client.clone())]);
+    let troubled = async || match client.certificate() {
+        state if state.trouble.is_some() => Ok(state),
+        state => Err(format!("{state:?}")),
+    };
+    let state = wait::until("the refusal", PATIENCE, troubled).await?;
+    assert!(state.trouble.is_some_and(|trouble| trouble.contains("refuses the certificate")), "it says what is wrong");
+    assert_eq!((state.renewed, state.ends), (0, Some(PeerIdentity::from_leaf(old.credentials()?.leaf())?.not_after)));
+    assert!(text_of_metrics(&client).contains("telemetry_certificate_renewals_total{outcome=\"not_accepted\"}"));
+    load.goes_on().await?;
+    assert_eq!(files.load()?.leaf(), old.credentials()?.leaf(), "a restart shows the one that is accepted");
+    assert_eq!(relay.load().1, 1, "the connection stays");
+
+    issue_from(rig.cluster().authority())?;
+    let renewed = async || match client.certificate() {
+        state if state.renewed > 0 => Ok(state),
+        state => Err(format!("{state:?}")),
+    };
+    let state = wait::until("the renewal", PATIENCE, renewed).await?;
+    assert_eq!((state.renewed, state.trouble), (1, None));
+    assert_eq!(Some(PeerIdentity::from_leaf(files.load()?.leaf())?.not_after), state.ends);
+    load.goes_on().await?;
     load.end_and_find_all_stored_once(&rig).await?;
     client.close(Duration::from_secs(1)).await;
     Ok(())

@@ -25,8 +25,8 @@ use crate::backoff::Jitter;
 /// How long QUIC may still take once TCP stands: it may be that the coordinator has just come back, and TCP was first by
 /// chance.
 const QUIC_GRACE: Duration = Duration::from_millis(300);
-/// How long an attempt to return to QUIC may take.
-const RETURN_TIMEOUT: Duration = Duration::from_secs(3);
+/// How long an attempt may take that is made beside a connection that stands.
+const ASIDE_TIMEOUT: Duration = Duration::from_secs(3);
 /// How long TCP is left alone when a stranger answers there: it may be another program on the same number.
 const STRANGER_PAUSE: Duration = Duration::from_secs(30);
 
@@ -116,9 +116,15 @@ impl Dialer {
     /// Tries QUIC to where `live` leads, once.
     pub(super) async fn return_to_quic(&self, live: &Live) -> Option<Live> {
         let attempt = self.connect(Carrier::Quic, live.coordinator(), live.remote());
-        let live = timeout(RETURN_TIMEOUT, attempt).await.ok()?.ok()?;
+        let live = timeout(ASIDE_TIMEOUT, attempt).await.ok()?.ok()?;
         self.was_tcp.store(false, Ordering::Relaxed);
         Some(live)
+    }
+
+    /// Connects to where `live` leads, over the same, but shows and trusts other certificates.
+    pub(super) async fn try_out(&self, identity: &Identity, live: &Live) -> Result<Live, ConnectError> {
+        let attempt = self.connect_as(identity.clone(), live.carrier(), live.coordinator(), live.remote());
+        timeout(ASIDE_TIMEOUT, attempt).await.unwrap_or(Err(ConnectError::Timeout))
     }
 
     /// Waits a moment for QUIC, with a packet that is sent now: those of attempts under way may be a second old.
@@ -196,6 +202,16 @@ impl Dialer {
         address: SocketAddr,
     ) -> Result<Live, ConnectError> {
         let identity = self.identity.borrow().clone();
+        self.connect_as(identity, carrier, coordinator, address).await
+    }
+
+    async fn connect_as(
+        &self,
+        identity: Identity,
+        carrier: Carrier,
+        coordinator: &Coordinator,
+        address: SocketAddr,
+    ) -> Result<Live, ConnectError> {
         match carrier {
             Carrier::Quic => {
                 let connecting = self.endpoint.connect_with(identity.quic, address, coordinator.host());

@@ -15,6 +15,7 @@ use bytes::Bytes;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use http::{Request, Response};
+use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 use tokio_util::task::AbortOnDropHandle;
@@ -59,10 +60,18 @@ struct Shared {
     dialer: Dialer,
     metrics: ConnectionMetrics,
     state: watch::Sender<State>,
+    /// The connection that takes over from the present one.
+    successor: Mutex<Option<Live>>,
     /// How many wait for a connection.
     waiting: AtomicUsize,
-    /// One more waits.
+    /// One more waits, or there is a successor.
     wanted: Notify,
+}
+
+/// Certificates that a coordinator accepted, and the connection that shows it.
+pub(crate) struct TriedOut {
+    identity: Identity,
+    live: Live,
 }
 
 #[derive(Clone)]
@@ -81,6 +90,7 @@ impl Link {
             dialer,
             metrics,
             state: watch::channel(State::Down).0,
+            successor: Mutex::new(None),
             waiting: AtomicUsize::new(0),
             wanted: Notify::new(),
         });
@@ -107,10 +117,29 @@ impl Link {
 
     /// Shows and trusts other certificates from now on: new requests go over a new connection.
     pub(crate) fn set_identity(&self, identity: Identity) {
+        self.replace(identity, None);
+    }
+
+    /// Whether the coordinator accepts other certificates, and trusts us with them. Those before stay until they are
+    /// [adopted](Self::adopt), and so does the connection.
+    pub(crate) async fn try_out(&self, identity: Identity) -> Result<TriedOut, ConnectError> {
+        let present = self.acquire().await?;
+        let live = self.shared.dialer.try_out(&identity, &present).await?;
+        Ok(TriedOut { identity, live })
+    }
+
+    /// Shows and trusts these from now on: new requests go over the connection that they were tried out with.
+    pub(crate) fn adopt(&self, TriedOut { identity, live }: TriedOut) {
+        self.replace(identity, Some(live));
+    }
+
+    fn replace(&self, identity: Identity, successor: Option<Live>) {
+        *self.shared.successor.lock() = successor;
         self.shared.dialer.identity().send_replace(identity);
         if let State::Up(live) = &*self.shared.state.borrow() {
             live.retire();
         }
+        self.shared.wanted.notify_one();
     }
 
     /// Ends the connection and dials no more. May be called again.
@@ -200,6 +229,9 @@ impl Shared {
     }
 
     async fn dial_when_wanted(&self) -> State {
+        if let Some(live) = self.successor.lock().take().filter(Live::is_usable) {
+            return after_dialling(Ok(live));
+        }
         while self.waiting.load(Ordering::SeqCst) == 0 {
             self.wanted.notified().await;
         }

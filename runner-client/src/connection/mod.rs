@@ -28,7 +28,7 @@ pub use live::Carrier;
 pub use transport::Transport;
 
 pub(crate) use coordinator::Coordinator;
-pub(crate) use link::Link;
+pub(crate) use link::{Link, TriedOut};
 
 use crate::backoff::Jitter;
 use crate::metrics::ConnectionMetrics;

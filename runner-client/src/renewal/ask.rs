@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use http::{HeaderValue, Request, Response, StatusCode, Uri};
-use telemetry_certs::{AuthorityError, LoadError};
+use telemetry_certs::{AuthorityError, CertificateRefusal, LoadError};
 use telemetry_proto::renew::{self, RenewResponse};
 use telemetry_proto::{Reason, Route, header};
 use tokio::time::timeout;
@@ -37,6 +37,9 @@ pub(super) enum RenewError {
     /// The certificate is another runner's, or has ended.
     #[error("the coordinator's answer is of no use: another runner's certificate, or one that has ended")]
     Unusable,
+    /// The certificate is not accepted by the coordinator that issued it.
+    #[error("the coordinator refuses the certificate that it has just issued, so the old one stays: {0}")]
+    NotAccepted(CertificateRefusal),
     /// No key can be made.
     #[error("no new key can be made: {0}")]
     Key(#[from] AuthorityError),
@@ -65,6 +68,7 @@ impl RenewError {
             _ if self.is_not_offered() => "not_offered",
             Self::Refused { .. } => "refused",
             Self::Send(_) | Self::Late => "unreachable",
+            Self::NotAccepted(_) => "not_accepted",
             _ => "failed",
         }
     }

@@ -1,8 +1,9 @@
 //! The runner's certificate: which one is shown, and having it renewed at two thirds of its life.
 //!
-//! A new key is made for each attempt and never leaves this machine. Its certificate is stored first and shown then: a crash
-//! in between finds it in the files. Connections are changed in the same way as when files change, once, and requests under
-//! way end on the old one.
+//! A new key is made for each attempt and never leaves this machine. Its certificate is tried out first, by a connection of its
+//! own: one that the coordinator refuses is never shown again, and the old one serves for the rest of its life. One that is
+//! accepted is stored, and then that connection takes over: a crash in between finds it in the files. Requests under way end
+//! on the old connection.
 
 mod ask;
 #[cfg(test)]
@@ -24,7 +25,7 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 use crate::backoff::{Backoff, Jitter};
-use crate::connection::{self, IdentityError, Link, Transport};
+use crate::connection::{self, ConnectError, IdentityError, Link, Transport, TriedOut};
 use ask::RenewError;
 
 /// The share of its life after which a certificate is renewed, at the latest.
@@ -126,11 +127,26 @@ impl Identity {
             return Ok(false);
         }
         if let Some(link) = &self.link {
-            link.set_identity(connection::identity(&next.credentials, &next.roots)?);
+            link.set_identity(next.tls()?);
         }
+        self.show(next);
+        Ok(true)
+    }
+
+    /// Shows what was tried out, over the connection of the trial.
+    fn adopt(&self, next: Current, tried: Option<TriedOut>) -> Result<(), IdentityError> {
+        match (&self.link, tried) {
+            (Some(link), Some(tried)) => link.adopt(tried),
+            (Some(link), None) => link.set_identity(next.tls()?),
+            (None, _) => {}
+        }
+        self.show(next);
+        Ok(())
+    }
+
+    fn show(&self, next: Current) {
         self.note(&next);
         self.current.send_replace(Arc::new(next));
-        Ok(true)
     }
 
     fn note(&self, current: &Current) {
@@ -154,6 +170,10 @@ impl Current {
         let peer = PeerIdentity::from_leaf(credentials.leaf()).ok();
         let dated = peer.as_ref().map_or(SystemTime::UNIX_EPOCH, |peer| peer.not_before);
         Self { credentials, roots, peer, since: since.unwrap_or(dated) }
+    }
+
+    fn tls(&self) -> Result<connection::Identity, IdentityError> {
+        connection::identity(&self.credentials, &self.roots)
     }
 
     fn is_same(&self, other: &Self) -> bool {
@@ -243,12 +263,30 @@ impl Renewer {
         if renewed.runner != peer.runner || renewed.not_after <= now {
             return Err(RenewError::Unusable);
         }
+        let next = Current::new(credentials, current.roots.clone(), Some(now));
+        let tried = self.try_out(&next, peer.not_after).await?;
         self.save(store, response.certificate_chain, pending).await;
         let ends = OffsetDateTime::from(renewed.not_after);
-        self.identity.change(Current::new(credentials, current.roots.clone(), Some(now)))?;
+        self.identity.adopt(next, tried)?;
         self.identity.count("renewed", None);
         tracing::info!(%ends, serial = renewed.serial, "the runner's certificate was renewed");
         Ok(())
+    }
+
+    /// Waits until the coordinator has accepted the next one. If it is away until the old one ends, nothing is lost by showing
+    /// the next one untried.
+    async fn try_out(&self, next: &Current, old_ends: SystemTime) -> Result<Option<TriedOut>, RenewError> {
+        let Some(link) = &self.identity.link else { return Ok(None) };
+        let mut backoff = Backoff::new(SHORTEST_PAUSE, LOOK_EVERY, Arc::clone(&self.jitter));
+        while let Ok(left) = old_ends.duration_since(self.clock.now()) {
+            match link.try_out(next.tls()?).await {
+                Ok(tried) => return Ok(Some(tried)),
+                Err(ConnectError::Refused(refusal)) => return Err(RenewError::NotAccepted(refusal)),
+                Err(error) => tracing::debug!(%error, "the renewed certificate can't be tried out now"),
+            }
+            sleep(backoff.next().min(left)).await;
+        }
+        Ok(None)
     }
 
     /// A certificate that can't be stored is shown all the same: it is better than one that ends.
