@@ -340,7 +340,8 @@ impl ClientBuilder {
         self
     }
 
-    /// Sets where rejected batches go. The default remembers why the last 64 were rejected.
+    /// Sets where rejected batches of metrics and logs go; spans are counted and gone. The default remembers why the last 64
+    /// were rejected.
     #[must_use]
     pub fn dead_letters(mut self, dead_letters: Arc<dyn DeadLetters>) -> Self {
         self.dead_letters = dead_letters;

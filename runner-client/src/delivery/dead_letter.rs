@@ -1,4 +1,4 @@
-//! Batches that the relay will never accept.
+//! Batches of metrics and logs that the relay will never accept. Rejected spans are counted and gone.
 
 use std::collections::VecDeque;
 use std::time::SystemTime;
@@ -36,7 +36,7 @@ pub struct Rejected {
     pub reason: Option<Reason>,
 }
 
-/// Puts rejected batches aside. Called by delivery, which waits: it must return soon, and not panic.
+/// Puts rejected batches of metrics and logs aside; of spans nothing is kept. Called by delivery, which waits: it must return soon, and not panic.
 pub trait DeadLetters: Send + Sync + 'static {
     /// Takes what is known about a rejected batch, and its bytes.
     fn put_aside(&self, rejected: Rejected, body: Bytes);

@@ -324,7 +324,12 @@ impl Engine {
         self.pause = Some(Pause { until: Some(Instant::now() + pause), cause });
     }
 
+    /// Tells of a rejected batch, and puts it aside. What is not kept (spans) is not put aside either: that would be a disk.
     fn put_aside(&mut self, batch: &Batch, status: u16, reason: Option<telemetry_proto::Reason>) {
+        self.tell("the relay rejected a batch for good", reason.map_or("unknown", |r| r.as_str()));
+        if !self.outbox.keeps() {
+            return;
+        }
         let rejected = Rejected {
             at: self.way.clock.now(),
             signal: self.outbox.signal(),
@@ -336,7 +341,6 @@ impl Engine {
             status,
             reason,
         };
-        self.tell("the relay rejected a batch for good", reason.map_or("unknown", |r| r.as_str()));
         self.way.dead_letters.put_aside(rejected, batch.body.clone());
     }
 

@@ -29,7 +29,7 @@ use super::{DEADLINE, is_filed_under, listed, rig, saw_no_canary, writer};
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// The agent of a runner, with a spool that no span may reach. Killed when dropped.
+/// The agent of a runner, with a spool and a folder for rejected batches that no span may reach. Killed when dropped.
 struct Agent {
     address: SocketAddr,
     folder: TempDir,
@@ -43,7 +43,8 @@ impl Agent {
         let config = format!(
             "coordinators = [\"localhost:{}\"]\n\
              identity = {{ certificate = \"runner.pem\", key = \"runner.key\", ca = \"ca.pem\" }}\n\
-             spool = {{ folder = \"spool\" }}\nlisten = {{ address = \"127.0.0.1:0\" }}\n",
+             spool = {{ folder = \"spool\" }}\ndead_letters = {{ folder = \"rejected\" }}\n\
+             listen = {{ address = \"127.0.0.1:0\" }}\n",
             rig.relay_address().port()
         );
         for (name, text) in [
@@ -96,9 +97,10 @@ impl Agent {
     }
 
     /// Nothing of spans is on its disk, whatever was written.
-    async fn has_spooled_nothing(&self) -> TestResult {
-        assert_eq!(self.status().await?["spool"]["batches"], 0);
-        for file in files(&self.folder.path().join("spool"))? {
+    async fn has_nothing_on_disk(&self) -> TestResult {
+        let status = self.status().await?;
+        assert_eq!((&status["spool"]["batches"], &status["dead_letters"]["files"]), (&0.into(), &0.into()), "{status}");
+        for file in files(self.folder.path())? {
             let bytes = fs::read(&file)?;
             assert!(!bytes.windows(6).any(|at| at == b"attach" || at == b"canary"), "{}", file.display());
         }
@@ -158,7 +160,7 @@ pub(crate) async fn spans_of_the_python_sdk_arrive_through_the_agent_under_its_r
         }
     }
     saw_no_canary(rig.built_in_store());
-    agent.has_spooled_nothing().await
+    agent.has_nothing_on_disk().await
 }
 
 pub(crate) async fn a_journey_across_three_processes_is_one_trace_with_root_attempts_and_link() -> TestResult {
@@ -198,7 +200,7 @@ pub(crate) async fn a_journey_across_three_processes_is_one_trace_with_root_atte
     let request = rig.trace_store().wait_for_trace(&request_trace, 1).await?;
     is_filed_under(&request[0], "r1");
     assert_eq!(request[0].links, [(root.trace_id.to_string(), root.span_id.to_string())]);
-    attempting.has_spooled_nothing().await
+    attempting.has_nothing_on_disk().await
 }
 
 pub(crate) async fn the_agent_refuses_spans_at_once_and_keeps_none_where_the_coordinator_takes_no_traces() -> TestResult
@@ -210,7 +212,7 @@ pub(crate) async fn the_agent_refuses_spans_at_once_and_keeps_none_where_the_coo
     assert_eq!(exported.exports, ["FAILURE"]);
     let traces = &agent.status().await?["signals"]["traces"];
     assert_eq!((&traces["written"], &traces["waiting"]), (&0.into(), &0.into()), "{traces}");
-    agent.has_spooled_nothing().await
+    agent.has_nothing_on_disk().await
 }
 
 pub(crate) async fn spans_that_come_before_the_coordinator_was_heard_are_asked_for_again() -> TestResult {
@@ -243,7 +245,32 @@ pub(crate) async fn spans_wait_in_the_memory_of_the_agent_up_to_their_bound_and_
     assert_eq!(agent.status().await?["signals"]["traces"]["waiting"], 2_400);
     let (status, why) = post(export(&"x".repeat(9 << 20), 1)).await?;
     assert_eq!(status, StatusCode::PAYLOAD_TOO_LARGE, "{why:?}: what never fits is not to be tried again");
-    agent.has_spooled_nothing().await
+    agent.has_nothing_on_disk().await
+}
+
+pub(crate) async fn spans_that_the_relay_rejects_are_counted_and_never_on_the_disk_of_the_agent() -> TestResult {
+    let rig = rig(StoreKind::BuiltIn).start().await?;
+    let agent = Agent::start(&rig, "r7").await?;
+    agent.answers(StatusCode::OK).await?;
+    rig.built_in_store().always(Some(Fault::Answer(StatusCode::BAD_REQUEST)));
+    let client = HttpClient::new(agent.address);
+    let answer = client.post("/v1/traces", Some("application/x-protobuf"), export("attach", 3)).await?;
+    assert_eq!(answer.0, StatusCode::OK);
+    let rejected = async || match &agent.status().await.map_err(|error| error.to_string())?["signals"]["traces"] {
+        traces if traces["dropped"]["rejected"] == 3 => Ok(()),
+        traces => Err(traces.to_string()),
+    };
+    wait::until("three rejected spans", DEADLINE, rejected).await?;
+    agent.has_nothing_on_disk().await?;
+    // The same folder does take what may be there.
+    let answer = client.post("/api/v1/import/prometheus", None, "up 1\n").await?;
+    assert_eq!(answer.0, StatusCode::NO_CONTENT);
+    let kept = async || match agent.status().await.map_err(|error| error.to_string())? {
+        status if status["dead_letters"]["files"] == 1 => Ok(()),
+        status => Err(status.to_string()),
+    };
+    wait::until("the metrics put aside", DEADLINE, kept).await?;
+    Ok(())
 }
 
 /// An export of `count` spans.

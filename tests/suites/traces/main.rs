@@ -42,6 +42,7 @@ telemetry_rig::suite! {
     the_agent_refuses_spans_at_once_and_keeps_none_where_the_coordinator_takes_no_traces needs [RunnerAgent, PeerPython];
     spans_that_come_before_the_coordinator_was_heard_are_asked_for_again needs [RunnerAgent, PeerPython];
     spans_wait_in_the_memory_of_the_agent_up_to_their_bound_and_never_on_its_disk needs [RunnerAgent];
+    spans_that_the_relay_rejects_are_counted_and_never_on_the_disk_of_the_agent needs [RunnerAgent];
     log_records_inside_a_span_name_it_and_others_name_none;
     two_implementations_with_one_ratio_agree_on_100_000_trace_ids;
     the_callers_sampled_flag_changes_nothing;

@@ -102,7 +102,8 @@ impl Default for SpoolSection {
     }
 }
 
-/// `[dead_letters]`: where batches are put that the relay rejects for good. Without a folder they are counted only.
+/// `[dead_letters]`: where batches of metrics and logs are put that the relay rejects for good. Without a folder they are
+/// counted only, as spans always are.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(default)]
 struct DeadLettersSection {

@@ -4,7 +4,7 @@ use tokio::time::{Instant, advance, sleep};
 
 use super::*;
 use crate::token::{IssueError, Token};
-use crate::{IssuedToken, LateTokenSource, NotTaken};
+use crate::{IssuedToken, LateTokenSource, NotTaken, RecentRejections};
 
 #[tokio::test(start_paused = true)]
 async fn a_batch_goes_at_512_spans_or_after_5_s() {
@@ -115,6 +115,18 @@ async fn a_poisoned_batch_is_rejected_and_delays_nobody() {
     coordinator.wrote(2).await;
     client.flush(Duration::from_secs(1)).await;
     assert_eq!((tally(&client).delivered, tally(&client).dropped(DropReason::Rejected)), (512, 512));
+}
+
+#[tokio::test(start_paused = true)]
+async fn rejected_spans_are_counted_and_put_aside_nowhere() {
+    let coordinator = Coordinator::new(ALL, |_| Answer::verdict(400, "reject"));
+    let rejections = Arc::new(RecentRejections::default());
+    let client = coordinator.client().dead_letters(Arc::clone(&rejections) as _).build().unwrap();
+    enabled(&client.spans()).await;
+    write(&client.spans(), 0..512);
+    client.flush(Duration::from_secs(1)).await;
+    assert_eq!(tally(&client).dropped(DropReason::Rejected), 512);
+    assert!(rejections.list().is_empty(), "{:?}", rejections.list());
 }
 
 #[tokio::test(start_paused = true)]
