@@ -15,8 +15,17 @@ use crate::traces;
 #[derive(Debug)]
 pub(crate) struct Prepared {
     pub(crate) bytes: Bytes,
-    /// The memory that it takes, from the same budget as the received one's.
+    /// The memory that it takes beyond the received one's.
     _reservation: BodyReservation,
+}
+
+impl Prepared {
+    /// Lets the received body go, whose memory this one takes, and gives back what it does not need of the rest.
+    fn instead_of(body: &mut WholeBody, bytes: Bytes, mut working: BodyReservation) -> Self {
+        body.let_go();
+        working.shrink_to((bytes.len() as u64).saturating_sub(body.len()));
+        Self { bytes, _reservation: working }
+    }
 }
 
 impl Relay {
@@ -47,12 +56,14 @@ impl Relay {
         let more = body.decoded_len();
         let work = |decoded: Vec<u8>| {
             let (kept, dropped) = exposition::without_control_lines(&decoded);
-            Ok((dropped > 0).then(|| (Bytes::from(kept.into_owned()), dropped)))
+            // Boxed, so that it takes no more than it holds.
+            Ok((dropped > 0).then(|| (Bytes::from(kept.into_owned().into_boxed_slice()), dropped)))
         };
-        let (body, reservation, kept) = self.rework(sender, head, body, more, work).await?;
+        let (mut body, working, kept) = self.rework(sender, head, body, more, work).await?;
         let Some((bytes, dropped)) = kept else { return Ok((body, None)) };
         self.metrics.dropped_control_lines(dropped as u64);
-        Ok((body, Some(Prepared { bytes, _reservation: reservation })))
+        let prepared = Prepared::instead_of(&mut body, bytes, working);
+        Ok((body, Some(prepared)))
     }
 
     /// Spans are filed under the verified runner, with the attributes that the operator allows and no others.
@@ -69,9 +80,10 @@ impl Relay {
             traces::rewrite(&decoded, &settings.keep, &author, &settings.limits)
                 .map_err(|error| Refusal::new(error.reason()).with_detail(error.to_string()))
         };
-        let (body, reservation, rewritten) = self.rework(sender, head, body, rewritten_len, work).await?;
+        let (mut body, working, rewritten) = self.rework(sender, head, body, rewritten_len, work).await?;
         self.metrics.rewrote(rewritten.spans, &rewritten.removed);
-        Ok((body, Some(Prepared { bytes: rewritten.body, _reservation: reservation })))
+        let prepared = Prepared::instead_of(&mut body, rewritten.body, working);
+        Ok((body, Some(prepared)))
     }
 
     /// Makes something of the decoded body in one piece, in memory for that and `more` bytes. The body and its memory go
@@ -89,7 +101,7 @@ impl Relay {
         if body.decoded_len() > max_bytes {
             return Err(Reason::DecodedTooLarge.into());
         }
-        let reservation = self.budget.reserve_more(sender, body.len(), body.decoded_len() + more).await?;
+        let reservation = self.budget.reserve_work(sender, body.decoded_len() + more).await?;
         let (encoding, bytes) = (head.encoding, body.decoded_len());
         let work = move || {
             let made = work(body.decode(encoding, max_bytes)?)?;

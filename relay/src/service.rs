@@ -295,14 +295,13 @@ impl Relay {
         }
         let head = WriteHead::parse(signal, parts, self.head_rules(signal))?;
         let caller = Caller { author: principal.author().clone(), batch: head.batch_id };
-        let mut sender = tenant.allowance().sender(caller)?;
+        let sender = tenant.allowance().sender(caller)?;
         sender.admit(head.content_length.unwrap_or(0))?;
         let reservation = self.reserve(&sender, &head).await?;
         let look_for_marker = signal == Signal::Metrics;
+        let body = sender.counted(body);
         let body = read_whole(body, &head, self.body_limits, look_for_marker, reservation, &self.workers).await?;
-        if head.content_length.is_none() {
-            sender.charge(body.len());
-        }
+        sender.settle();
         self.metrics.received(signal, body.len());
         tenant.meter().received(signal, body.len());
         let lease = match self.claim(&principal, signal, &head).await? {
@@ -314,8 +313,7 @@ impl Relay {
             && let Some(source) = Source::of(&principal)
             && let Some(sinks) = self.operational.attached()
         {
-            let bytes = OperationalStream::working_bytes(&body);
-            let working = self.budget.reserve_more(&sender, body.len(), bytes).await?;
+            let working = self.budget.reserve_work(&sender, OperationalStream::working_bytes(&body)).await?;
             let tenant = Arc::clone(tenant);
             let batch = Marked { tenant, source, encoding: head.encoding, body, sinks, lease, working };
             return self.to_the_end(Arc::clone(self).hand_over(batch)).await;

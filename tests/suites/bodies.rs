@@ -1,10 +1,16 @@
 //! Bodies that are not what they claim: nothing but a whole one reaches a store, and none of them harms anyone else.
 
+#![allow(clippy::print_stderr, reason = "measurements are for people")]
+
 use bytes::Bytes;
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
+use prost::Message as _;
 use telemetry_proto::{Reason, Signal, limits};
 use telemetry_rig::raw::{Ending, Frame, Outcome, RequestHead};
-use telemetry_rig::rig::Rig;
+use telemetry_rig::rig::{Rig, StoreKind};
 use telemetry_rig::suite::TestResult;
+use tokio::time::Instant;
 
 telemetry_rig::suite! {
     a_body_cut_off_at_any_byte_never_reaches_the_store;
@@ -13,6 +19,7 @@ telemetry_rig::suite! {
     huge_headers_are_refused;
     the_largest_body_is_accepted_and_one_byte_more_is_not;
     eight_of_the_largest_bodies_at_once_are_delivered;
+    the_largest_bodies_that_must_be_worked_on_do_not_wait_for_each_other;
 }
 
 const BODY: &str = "first{a=\"b\"} 1 1790000000000\nsecond 22222 1790000000000\n";
@@ -128,4 +135,35 @@ async fn eight_of_the_largest_bodies_at_once_are_delivered() -> TestResult {
     }
     assert_eq!(rig.metrics_store().samples().await?.len(), 8);
     Ok(())
+}
+
+/// Two of one runner would use up its share of the memory, and six of several the whole.
+async fn the_largest_bodies_that_must_be_worked_on_do_not_wait_for_each_other() -> TestResult {
+    let rig = Rig::builder().runners(3).traces(StoreKind::BuiltIn).start().await?;
+    let clients = [rig.raw_client(0).await?, rig.raw_client(1).await?, rig.raw_client(2).await?];
+    let largest = usize::try_from(limits::MAX_BODY_BYTES)?;
+    let marked = [b"up{entity=\"miren/control\"} 1\n", &body_of(largest - 30)[..]].concat();
+    let deliver = async |signal: Signal, runner: usize, body: Vec<u8>| {
+        let traces = rig.token_for(&rig.runner(runner).id).claim("signals", vec!["traces"]).sign(rig.signing_key());
+        let token = if signal == Signal::Traces { traces } else { rig.token(runner) };
+        let began = Instant::now();
+        let answer = clients[runner].write(signal).token(&token).body(body).send().await?;
+        answer.expect_delivered()?;
+        eprintln!("{signal} of {runner}: {:?}", began.elapsed());
+        TestResult::Ok(())
+    };
+    let of_one = (0..2).map(|_| deliver(Signal::Traces, 0, spans_of(largest)));
+    let of_one: TestResult = futures_util::future::join_all(of_one).await.into_iter().collect();
+    of_one?;
+    let of_three = (0..6).map(|number| deliver(Signal::Metrics, number % 3, marked.clone()));
+    futures_util::future::join_all(of_three).await.into_iter().collect()
+}
+
+/// Spans with names as long as they may be.
+fn spans_of(bytes: usize) -> Vec<u8> {
+    const NAME: usize = 1 << 20;
+    let span = Span { trace_id: vec![1; 16], span_id: vec![2; 8], name: "n".repeat(NAME), ..Span::default() };
+    let scope_spans = vec![ScopeSpans { spans: vec![span; bytes / NAME - 1], ..Default::default() }];
+    let resource_spans = vec![ResourceSpans { scope_spans, ..Default::default() }];
+    ExportTraceServiceRequest { resource_spans }.encode_to_vec()
 }

@@ -1,12 +1,14 @@
 //! Peers that mean harm: the memory and the descriptors of the relay's program stay flat, and others do not notice.
 
+use std::num::NonZeroU64;
 use std::time::Duration;
 
 use bytes::Bytes;
-use telemetry_proto::{Signal, limits};
+use telemetry_proto::{Reason, Signal, limits};
+use telemetry_relay::admission::Rate;
 use telemetry_rig::process::Usage;
 use telemetry_rig::raw::{Frame, HandMade, OpenRequest, RawClient, RawError, RequestHead};
-use telemetry_rig::rig::{Rig, RigRelay};
+use telemetry_rig::rig::{Rig, RigRelay, tenant};
 use telemetry_rig::suite::TestResult;
 use telemetry_rig::wait;
 
@@ -14,6 +16,7 @@ telemetry_rig::suite! {
     eight_of_the_largest_bodies_at_once_stay_within_the_memory_budget needs [Relay];
     ten_thousand_resets_leave_no_memory_and_no_descriptors needs [Relay];
     a_thousand_resets_leave_no_request_and_no_reservation;
+    heads_of_large_bodies_that_never_come_use_up_nobodys_bytes;
     bodies_that_are_announced_and_never_come_cost_no_memory_and_nobody_else needs [Relay];
     huge_headers_and_unknown_frames_are_not_held needs [Relay];
     lesson_6_trickling_bodies_hold_no_place_at_the_store;
@@ -104,6 +107,40 @@ async fn a_thousand_resets_leave_no_request_and_no_reservation() -> TestResult {
     };
     wait::until("no requests, connections and reservations", Duration::from_secs(10), nothing_left).await?;
     assert!(rig.built_in_store().requests().is_empty());
+    Ok(())
+}
+
+async fn heads_of_large_bodies_that_never_come_use_up_nobodys_bytes() -> TestResult {
+    // The tenant of both may send four of the largest bodies at once, and then one in eight minutes.
+    let mut both = tenant("both", "r*", "1");
+    let rate = |bytes| NonZeroU64::new(bytes).ok_or("zero");
+    both.limits.rates.bytes = Some(Rate { per_second: rate(64 * 1024)?, burst: rate(4 * limits::MAX_BODY_BYTES)? });
+    let rig = Rig::builder().runners(2).tenants([both]).start().await?;
+    let RigRelay::InProcess(relay) = rig.relay() else { return Err("the relay is elsewhere".into()) };
+    let reserves = async |some: bool| {
+        let look = async || match relay.service().map_or(0, |service| service.reserved_body_bytes()) {
+            bytes if (bytes > 0) == some => Ok(()),
+            bytes => Err(format!("{bytes} bytes")),
+        };
+        wait::until(format!("memory for bodies is held: {some}"), Duration::from_secs(10), look).await
+    };
+    let peer = rig.hand_made(0).await?;
+    let head = RequestHead::write(Signal::Metrics, &rig.token(0), limits::MAX_BODY_BYTES).frame();
+    for _ in 0..12 {
+        let request = peer.begin(&[head.clone(), Frame::data(LINE)]).await?;
+        reserves(true).await?;
+        request.give_up();
+        reserves(false).await?;
+    }
+    // All four are still to be had, but for the few bytes that came of the twelve.
+    let neighbour = rig.raw_client(1).await?;
+    let body = largest_body()?;
+    for _ in 0..4 {
+        write(&rig, &neighbour, 1, body.clone()).await?;
+    }
+    // What arrives is never given back.
+    let answer = neighbour.write(Signal::Metrics).token(&rig.token(1)).body(body).send().await?;
+    answer.expect_refusal(Reason::RateLimited)?;
     Ok(())
 }
 

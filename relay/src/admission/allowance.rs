@@ -24,7 +24,10 @@ pub struct Allowance {
 #[derive(Debug)]
 pub(super) struct Used {
     pub(super) places: Arc<Line>,
+    /// For bodies.
     pub(super) memory: Arc<Line>,
+    /// For work on bodies.
+    pub(super) work: Arc<Line>,
     pub(super) usage: Mutex<Usage>,
     runners: Runners,
 }
@@ -33,8 +36,13 @@ impl Allowance {
     /// An allowance of which nothing is used.
     #[must_use]
     pub fn new(limits: TenantLimits) -> Self {
-        let used =
-            Used { places: Line::new(), memory: Line::new(), usage: Mutex::default(), runners: Runners::default() };
+        let used = Used {
+            places: Line::new(),
+            memory: Line::new(),
+            work: Line::new(),
+            usage: Mutex::default(),
+            runners: Runners::default(),
+        };
         Self { limits, used: Arc::new(used) }
     }
 
@@ -74,10 +82,10 @@ impl Allowance {
         self.used.places.waiting()
     }
 
-    /// Bytes of memory that its bodies hold now.
+    /// Bytes of memory that its bodies and the work on them hold now.
     #[must_use]
     pub fn body_bytes(&self) -> u64 {
-        self.used.memory.used()
+        self.used.memory.used() + self.used.work.used()
     }
 
     /// How many of its runners came within the last minute.

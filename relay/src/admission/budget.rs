@@ -14,7 +14,7 @@ use crate::refusal::Refusal;
 /// Bounds of the budget.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct BudgetLimits {
-    /// All bodies under way together, in bytes. At least one body of the largest size must fit.
+    /// All bodies under way together, and the work on them, in bytes. At least one body of the largest size must fit.
     pub total_bytes: u64,
     /// The bodies of one runner, in bytes, where its tenant's limits do not say otherwise; so that one runner can't hold it
     /// all.
@@ -36,25 +36,35 @@ impl Default for BudgetLimits {
     }
 }
 
-/// Hands out memory for bodies, first come first served. Memory is reserved for the announced length before the first
-/// byte is read, so what is read never exceeds the budget.
+/// Of the whole budget, so many tenths are for work on bodies and not for bodies: by default a little more than what the
+/// largest body of spans takes, 76 MiB.
+const WORK_TENTHS: u64 = 3;
+
+/// Hands out memory, first come first served: for bodies, and for work on them.
+///
+/// Memory for a body is reserved for the announced length before the first byte is read, so what is read never exceeds the
+/// budget. Some bodies must be worked on when they are whole, in memory of several times their size. That comes from a part
+/// of its own. Otherwise bodies that wait for it would hold what they wait for, and wait for ever: two of one runner for its
+/// share, six of several for the whole. Nobody who holds memory for work waits for a peer or for other memory, so there is
+/// always one that goes on.
 #[derive(Debug)]
 pub struct BodyBudget {
     limits: BudgetLimits,
-    total: Arc<Line>,
+    bodies: Arc<Line>,
+    work: Arc<Line>,
 }
 
 impl BodyBudget {
     /// A budget with these bounds.
     #[must_use]
     pub fn new(limits: BudgetLimits) -> Self {
-        Self { limits, total: Line::new() }
+        Self { limits, bodies: Line::new(), work: Line::new() }
     }
 
     /// The bytes that are reserved now.
     #[must_use]
     pub fn reserved_bytes(&self) -> u64 {
-        self.total.used()
+        self.bodies.used() + self.work.used()
     }
 
     /// Reserves memory for a body of `bytes`: of its runner's share, then of its tenant's, then of the whole. A body that is
@@ -65,55 +75,81 @@ impl BodyBudget {
     /// `memory-share-exhausted` when the runner's or tenant's own bodies are in the way, `memory-exhausted` when everyone's
     /// are.
     pub async fn reserve(&self, sender: &Sender<'_>, bytes: u64) -> Result<BodyReservation, Refusal> {
-        self.reserve_more(sender, 0, bytes).await
+        let lines = [&self.bodies, &sender.allowance.used.memory, &sender.runner.memory];
+        let shares =
+            Shares { total: self.limits.total_bytes - for_work(self.limits.total_bytes), ..self.shares(sender) };
+        self.take(sender, bytes, lines, shares).await
     }
 
-    /// Reserves `bytes` more for a body that holds `held` already.
+    /// Reserves `bytes` to work in, for a body that is whole. Of runner, tenant and whole as with [`reserve`](Self::reserve),
+    /// from the part for work. Whoever holds it must wait for nothing but the work.
     ///
     /// # Errors
     /// As [`reserve`](Self::reserve).
-    pub async fn reserve_more(&self, sender: &Sender<'_>, held: u64, bytes: u64) -> Result<BodyReservation, Refusal> {
+    pub async fn reserve_work(&self, sender: &Sender<'_>, bytes: u64) -> Result<BodyReservation, Refusal> {
+        let lines = [&self.work, &sender.allowance.used.work, &sender.runner.work];
+        let Shares { total, tenant, runner } = self.shares(sender);
+        let shares = Shares { total: for_work(total), tenant: for_work(tenant), runner: for_work(runner) };
+        self.take(sender, bytes, lines, shares).await
+    }
+
+    fn shares(&self, sender: &Sender<'_>) -> Shares {
         let limits = sender.allowance.limits();
-        let want = Want { sender, bytes, held, until: Instant::now() + self.limits.max_wait };
-        let runners = limits.runner.memory_bytes.unwrap_or(self.limits.per_runner_bytes);
-        // Without a share of its own a tenant's memory is only counted.
-        let tenants = limits.memory_bytes.unwrap_or(u64::MAX);
-        let bounds = |capacity| Bounds { capacity, max_waiting: limits.max_waiting };
-        let of_runner = want.from(&sender.runner.memory, bounds(runners), Reason::MemoryShareExhausted).await?;
-        let of_tenant = want.from(&sender.allowance.used.memory, bounds(tenants), Reason::MemoryShareExhausted).await?;
-        let bounds = Bounds { capacity: self.limits.total_bytes, max_waiting: self.limits.max_waiting };
-        let of_total = want.from(&self.total, bounds, Reason::MemoryExhausted).await?;
-        Ok(BodyReservation { _held: Some([of_total, of_tenant, of_runner]) })
+        Shares {
+            total: self.limits.total_bytes,
+            // Without a share of its own a tenant's memory is only counted.
+            tenant: limits.memory_bytes.unwrap_or(u64::MAX),
+            runner: limits.runner.memory_bytes.unwrap_or(self.limits.per_runner_bytes),
+        }
+    }
+
+    async fn take(
+        &self,
+        sender: &Sender<'_>,
+        bytes: u64,
+        [of_all, of_tenant, of_runner]: [&Arc<Line>; 3],
+        shares: Shares,
+    ) -> Result<BodyReservation, Refusal> {
+        let until = Instant::now() + self.limits.max_wait;
+        let max_waiting = sender.allowance.limits().max_waiting;
+        let take = |line, capacity, max_waiting, reason| {
+            sender.take(line, bytes, Bounds { capacity, max_waiting }, until, reason)
+        };
+        let of_runner = take(of_runner, shares.runner, max_waiting, Reason::MemoryShareExhausted).await?;
+        let of_tenant = take(of_tenant, shares.tenant, max_waiting, Reason::MemoryShareExhausted).await?;
+        let of_all = take(of_all, shares.total, self.limits.max_waiting, Reason::MemoryExhausted).await?;
+        Ok(BodyReservation { held: Some([of_all, of_tenant, of_runner]) })
     }
 }
 
-/// So many bytes, for someone, until then.
-struct Want<'a> {
-    sender: &'a Sender<'a>,
-    bytes: u64,
-    held: u64,
-    until: Instant,
+/// What there is of some memory for everyone together, for one tenant, and for one runner.
+struct Shares {
+    total: u64,
+    tenant: u64,
+    runner: u64,
 }
 
-impl Want<'_> {
-    async fn from(&self, line: &Arc<Line>, bounds: Bounds, reason: Reason) -> Result<Place, Refusal> {
-        // What is larger than all that others could give back would wait in vain.
-        let bytes = if self.held == 0 { self.bytes } else { self.bytes.min(bounds.capacity.saturating_sub(self.held)) };
-        self.sender.take(line, bytes, bounds, self.until, reason).await
-    }
+/// The part of a share that is for work.
+const fn for_work(share: u64) -> u64 {
+    share / 10 * WORK_TENTHS
 }
 
-/// Memory that a body holds; given back when dropped.
+/// Memory that a body holds, or the work on it; given back when dropped.
 #[derive(Debug)]
 pub struct BodyReservation {
-    _held: Option<[Place; 3]>,
+    held: Option<[Place; 3]>,
 }
 
 impl BodyReservation {
     /// A reservation outside any budget, for embedders that bound memory themselves.
     #[must_use]
     pub const fn unlimited() -> Self {
-        Self { _held: None }
+        Self { held: None }
+    }
+
+    /// Gives back what is beyond `bytes`.
+    pub(crate) fn shrink_to(&mut self, bytes: u64) {
+        self.held.iter_mut().flatten().for_each(|place| place.shrink_to(bytes));
     }
 }
 
@@ -124,9 +160,10 @@ mod tests {
     use super::*;
     use crate::admission::{Allowance, Caller, TenantLimits};
 
-    fn budget(total: u64, share: u64, max_waiting: usize) -> Arc<BodyBudget> {
+    /// A budget with so much for bodies.
+    fn budget(bodies: u64, share: u64, max_waiting: usize) -> Arc<BodyBudget> {
         Arc::new(BodyBudget::new(BudgetLimits {
-            total_bytes: total,
+            total_bytes: bodies * 10 / (10 - WORK_TENTHS),
             per_runner_bytes: share,
             max_waiting,
             max_wait: Duration::from_secs(10),
@@ -182,8 +219,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn waiting_is_bounded_and_a_cancelled_waiter_leaves_its_place() {
-        let (budget, tenant) = (budget(10, 10, 1), allowance(None));
-        let _held = reserve(&budget, &tenant, "a", 10).await.unwrap();
+        let (budget, tenant) = (budget(70, 70, 1), allowance(None));
+        let _held = reserve(&budget, &tenant, "a", 70).await.unwrap();
         let waiter = tokio::spawn({
             let (budget, tenant) = (Arc::clone(&budget), Arc::clone(&tenant));
             async move { reserve(&budget, &tenant, "b", 1).await.is_ok() }
@@ -194,6 +231,71 @@ mod tests {
         assert_eq!(started.elapsed(), Duration::ZERO, "no place to wait in: refused at once");
         waiter.abort();
         let _ = waiter.await;
-        assert_eq!((budget.total.waiting(), tenant.body_bytes()), (0, 10), "and its share is free again");
+        assert_eq!((budget.bodies.waiting(), tenant.body_bytes()), (0, 70), "and its share is free again");
+    }
+
+    /// A batch whose body is worked on, with the sizes of the real one in MiB: 32 and 76 for spans.
+    async fn worked_on(
+        budget: &BodyBudget,
+        allowance: &Allowance,
+        runner: &str,
+        body: u64,
+        work: u64,
+    ) -> Result<(), Reason> {
+        let caller = Caller { author: RunnerId::new(runner).unwrap().into(), batch: None };
+        let sender = allowance.sender(caller).unwrap();
+        let _body = budget.reserve(&sender, body).await.map_err(|refusal| refusal.reason())?;
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        let mut working = budget.reserve_work(&sender, work).await.map_err(|refusal| refusal.reason())?;
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        working.shrink_to(work / 8);
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        Ok(())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn bodies_that_need_more_memory_do_not_wait_for_each_other() {
+        let limits = BudgetLimits { total_bytes: 256, per_runner_bytes: 128, ..BudgetLimits::default() };
+        for (runners, bodies) in [(1, 2), (1, 8), (6, 6), (3, 40)] {
+            let (budget, tenant) = (BodyBudget::new(limits), allowance(None));
+            let batches = (0..bodies).map(|n| {
+                let (budget, tenant) = (&budget, &tenant);
+                async move { worked_on(budget, tenant, &format!("r{}", n % runners), 32, 76).await }
+            });
+            let ends = futures_util::future::join_all(batches).await;
+            assert!(ends.iter().all(Result::is_ok), "{bodies} of {runners}: {ends:?}");
+            assert_eq!((budget.reserved_bytes(), tenant.body_bytes(), tenant.used.work.used()), (0, 0, 0));
+        }
+    }
+
+    /// Whatever comes together, everyone ends, and at no time is more handed out than there is.
+    #[tokio::test(start_paused = true)]
+    async fn whoever_holds_memory_and_wants_more_gets_it_in_the_end() {
+        for seed in 0..50 {
+            let mut random = fastrand::Rng::with_seed(seed);
+            let limits = BudgetLimits {
+                total_bytes: 250,
+                per_runner_bytes: 120,
+                max_waiting: 1_000,
+                max_wait: Duration::from_secs(1_000),
+            };
+            let budget = BodyBudget::new(limits);
+            let tenants = [allowance(Some(120)), allowance(None)];
+            let batches = (0..200).map(|_| {
+                let (budget, tenant) = (&budget, &tenants[random.usize(..2)]);
+                let (runner, body) = (format!("r{}", random.u8(..6)), random.u64(1..=32));
+                let (work, comes) = (body * random.u64(0..4), Duration::from_millis(random.u64(..5_000)));
+                async move {
+                    tokio::time::sleep(comes).await;
+                    let end = worked_on(budget, tenant, &runner, body, work).await;
+                    // One body alone may be larger than the part for work.
+                    assert!(budget.bodies.used() <= 175 && budget.work.used() <= 96, "{budget:?}");
+                    end
+                }
+            });
+            let ends = futures_util::future::join_all(batches.collect::<Vec<_>>()).await;
+            assert!(ends.iter().all(Result::is_ok), "seed {seed}: {ends:?}");
+            assert_eq!(budget.reserved_bytes(), 0);
+        }
     }
 }

@@ -93,6 +93,17 @@ pub(super) struct Place {
     since: Instant,
 }
 
+impl Place {
+    /// Gives back what is beyond `units`.
+    pub(super) fn shrink_to(&mut self, units: u64) {
+        let (now, surplus) = (Instant::now(), self.units.saturating_sub(units));
+        if surplus > 0 {
+            self.units = units;
+            self.line.change(|queue| queue.give_back(surplus, now - self.since, now));
+        }
+    }
+}
+
 impl Drop for Place {
     fn drop(&mut self) {
         let now = Instant::now();

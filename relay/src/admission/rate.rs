@@ -66,38 +66,68 @@ impl Bucket {
         self.full_at = Some(now + behind.saturating_add(rate.time_for(amount)).min(MAX_DEBT));
     }
 
+    /// Takes a charge back, in part or whole.
+    fn give_back(&mut self, rate: Option<Rate>, amount: u64) {
+        let Some(rate) = rate else { return };
+        self.full_at = self.full_at.and_then(|at| at.checked_sub(rate.time_for(amount)));
+    }
+
     fn is_full(self, now: Instant) -> bool {
         self.full_at.is_none_or(|at| at <= now)
     }
 }
 
+/// The bytes that one request was charged for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Charged {
+    /// Before its body came.
+    pub(super) announced: u64,
+    /// As they came, here or in an attempt of before.
+    pub(super) arrived: u64,
+}
+
 /// What a tenant or a runner has used of its rates.
+///
+/// Bytes have two buckets. What a request announces is charged when it is let in, so that many at once do not exceed the rate;
+/// what of it never comes is given back, so that nobody drains a rate with heads alone. What arrives is charged to the other
+/// when it has, and never given back: a bucket that filled up meanwhile would otherwise be filled a second time. Whoever asks
+/// waits for the later one.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Usage {
     requests: Bucket,
-    bytes: Bucket,
+    announced: Bucket,
+    arrived: Bucket,
 }
 
 impl Usage {
     /// How long until there is room for a request of so many bytes.
     pub(super) fn wait(&self, rates: &Rates, bytes: u64, now: Instant) -> Duration {
-        self.requests.wait(rates.requests, 1, now).max(self.bytes.wait(rates.bytes, bytes, now))
+        let of_bytes = [self.announced, self.arrived].map(|bucket| bucket.wait(rates.bytes, bytes, now));
+        self.requests.wait(rates.requests, 1, now).max(of_bytes[0]).max(of_bytes[1])
     }
 
-    /// Charges a request, whether there is room or not.
+    /// Charges a request that announces so many bytes, whether there is room or not.
     pub(super) fn charge(&mut self, rates: &Rates, bytes: u64, now: Instant) {
         self.requests.charge(rates.requests, 1, now);
-        self.charge_bytes(rates, bytes, now);
+        self.announce(rates, bytes, now);
     }
 
-    /// Charges bytes that were not known when the request was.
-    pub(super) fn charge_bytes(&mut self, rates: &Rates, bytes: u64, now: Instant) {
-        self.bytes.charge(rates.bytes, bytes, now);
+    /// Charges bytes that are announced.
+    pub(super) fn announce(&mut self, rates: &Rates, bytes: u64, now: Instant) {
+        self.announced.charge(rates.bytes, bytes, now);
+    }
+
+    /// Of what a request was charged for so many bytes have arrived, and no more will.
+    pub(super) fn settle(&mut self, rates: &Rates, charged: Charged, arrived: u64, now: Instant) {
+        let used = arrived.max(charged.arrived);
+        self.arrived.charge(rates.bytes, used - charged.arrived, now);
+        self.announced.charge(rates.bytes, used.saturating_sub(charged.announced), now);
+        self.announced.give_back(rates.bytes, charged.announced.saturating_sub(used));
     }
 
     /// Whether nothing would be lost if it were forgotten.
     pub(super) fn is_idle(&self, now: Instant) -> bool {
-        self.requests.is_full(now) && self.bytes.is_full(now)
+        [self.requests, self.announced, self.arrived].into_iter().all(|bucket| bucket.is_full(now))
     }
 }
 
@@ -137,6 +167,42 @@ mod tests {
         usage.charge(&rates, 1_000, now);
         assert_eq!(usage.wait(&rates, 200, now).as_secs(), 10);
         assert_eq!(usage.wait(&rates, 100, now).as_secs(), 9);
+    }
+
+    #[test]
+    fn what_was_announced_and_never_came_is_given_back() {
+        let now = Instant::now();
+        let rates = Rates { requests: None, bytes: rate(100, 1_000) };
+        let mut usage = Usage::default();
+        usage.charge(&rates, 1_000, now);
+        assert_eq!(usage.wait(&rates, 1_000, now).as_secs(), 10);
+        usage.settle(&rates, Charged { announced: 1_000, arrived: 0 }, 300, now);
+        assert_eq!(usage.wait(&rates, 1_000, now).as_secs(), 3, "what came stays charged");
+        // More than was announced, as where nothing is.
+        usage.settle(&rates, Charged::default(), 200, now);
+        assert_eq!(usage.wait(&rates, 1_000, now).as_secs(), 5);
+    }
+
+    #[test]
+    fn nobody_gains_by_giving_up_what_they_announced() {
+        // A sender holds a request open until the rate has made up for it, and gives it up at the same moment as the body
+        // of another has arrived.
+        let mut now = Instant::now();
+        let rates = Rates { requests: None, bytes: rate(100, 1_000) };
+        let mut usage = Usage::default();
+        let began = now;
+        let mut arrived = 0;
+        while now < began + Duration::from_secs(1_000) {
+            usage.charge(&rates, 1_000, now);
+            now += Duration::from_secs(10);
+            if usage.wait(&rates, 1_000, now) == Duration::ZERO {
+                usage.charge(&rates, 1_000, now);
+                usage.settle(&rates, Charged { announced: 1_000, arrived: 0 }, 1_000, now);
+                arrived += 1_000;
+            }
+            usage.settle(&rates, Charged { announced: 1_000, arrived: 0 }, 0, now);
+        }
+        assert!(arrived <= 1_000 + 100 * 1_000, "{arrived} bytes in 1,000 s at 100 a second");
     }
 
     #[test]

@@ -25,18 +25,22 @@ const PURGE_EVERY: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) struct Runner {
     pub(super) places: Arc<Line>,
+    /// For bodies.
     pub(super) memory: Arc<Line>,
+    /// For work on bodies.
+    pub(super) work: Arc<Line>,
     pub(super) usage: Mutex<RunnerUsage>,
 }
 
 impl Runner {
     fn new() -> Arc<Self> {
-        Arc::new(Self { places: Line::new(), memory: Line::new(), usage: Mutex::default() })
+        Arc::new(Self { places: Line::new(), memory: Line::new(), work: Line::new(), usage: Mutex::default() })
     }
 
     /// Whether nothing would be lost if it were forgotten.
     fn is_idle(&self, now: Instant) -> bool {
-        self.places.is_idle(now) && self.memory.is_idle(now) && self.usage.lock().is_idle(now)
+        [&self.places, &self.memory, &self.work].into_iter().all(|line| line.is_idle(now))
+            && self.usage.lock().is_idle(now)
     }
 }
 

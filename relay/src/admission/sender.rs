@@ -1,31 +1,40 @@
 //! A request that asks for its share.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
+use bytes::Bytes;
+use http_body::Body;
+use http_body_util::BodyExt;
+use parking_lot::Mutex;
 use telemetry_proto::Reason;
 use tokio::time::Instant;
 
 use super::booking::Measures;
 use super::line::{Line, Place};
 use super::queue::Bounds;
+use super::rate::Charged;
 use super::runners::Runner;
 use super::{Allowance, Caller};
 use crate::gate::Author;
 use crate::refusal::Refusal;
 
-/// A request of one runner of a tenant.
+/// A request of one runner of a tenant. When it is dropped, whatever the reason, the bytes that it announced and that never
+/// came are given back to the rates.
 #[derive(Debug)]
 pub struct Sender<'a> {
     pub(super) allowance: &'a Allowance,
     pub(super) runner: Arc<Runner>,
     pub(super) caller: Caller,
-    /// The bytes with which it was let in.
-    admitted: Option<u64>,
+    /// What its rates were charged for; `None` before it was let in, and after its share was kept for the next attempt.
+    charged: Mutex<Option<Charged>>,
+    /// The bytes of its body that came.
+    arrived: AtomicU64,
 }
 
 impl<'a> Sender<'a> {
     pub(super) const fn new(allowance: &'a Allowance, runner: Arc<Runner>, caller: Caller) -> Self {
-        Self { allowance, runner, caller, admitted: None }
+        Self { allowance, runner, caller, charged: Mutex::new(None), arrived: AtomicU64::new(0) }
     }
 
     /// The runner.
@@ -35,27 +44,46 @@ impl<'a> Sender<'a> {
     }
 
     /// Lets a request of so many bytes in, if it is within the rates of its tenant and its runner. Where the length is not
-    /// known, pass 0 and [`charge`](Self::charge) it later.
+    /// known, pass 0.
     ///
     /// # Errors
     /// `rate-limited`, with the time until there is room. The request finds its share when it comes back then.
-    pub fn admit(&mut self, bytes: u64) -> Result<(), Refusal> {
+    pub fn admit(&self, bytes: u64) -> Result<(), Refusal> {
         let Some(measures) = self.measures() else { return Ok(()) };
         let mut runner = self.runner.usage.lock();
         let mut tenant = self.allowance.used.usage.lock();
-        runner
+        let charged = runner
             .admit(&mut tenant, measures, &self.caller, bytes, Instant::now())
             .map_err(|after| Refusal::new(Reason::RateLimited).with_retry_after(after))?;
-        self.admitted = Some(bytes);
+        *self.charged.lock() = Some(charged);
         Ok(())
     }
 
-    /// Charges bytes that were not known when the request was let in.
-    pub fn charge(&self, bytes: u64) {
-        let Some(measures) = self.measures() else { return };
+    /// The body, which counts what comes of it.
+    pub fn counted<B>(&self, body: B) -> impl Body<Data = Bytes, Error = B::Error>
+    where
+        B: Body<Data = Bytes>,
+    {
+        body.map_frame(|frame| {
+            self.note_arrived(frame.data_ref().map_or(0, Bytes::len) as u64);
+            frame
+        })
+    }
+
+    pub(super) fn note_arrived(&self, bytes: u64) {
+        self.arrived.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// The whole body is here: what came is charged, and what was announced beyond it is given back.
+    pub fn settle(&self) {
+        let mut charged = self.charged.lock();
+        let (Some(measures), Some(charged)) = (self.measures(), charged.as_mut()) else { return };
+        let arrived = self.arrived.load(Ordering::Relaxed);
         let mut runner = self.runner.usage.lock();
         let mut tenant = self.allowance.used.usage.lock();
-        runner.charge_bytes(&mut tenant, measures, bytes, Instant::now());
+        runner.settle(&mut tenant, measures, *charged, arrived, Instant::now());
+        let used = arrived.max(charged.arrived);
+        *charged = Charged { announced: used, arrived: used };
     }
 
     /// Takes a place at the stores, first come first served. A caller that goes away while it waits gives its place in the
@@ -91,8 +119,10 @@ impl<'a> Sender<'a> {
     ) -> Result<Place, Refusal> {
         let place = line.take(&self.caller, units, bounds, deadline).await;
         place.map_err(|after| {
-            if let Some(bytes) = self.admitted {
-                self.runner.usage.lock().keep(&self.caller, bytes, after, Instant::now());
+            if let (Some(measures), Some(charged)) = (self.measures(), self.charged.lock().take()) {
+                let mut runner = self.runner.usage.lock();
+                let mut tenant = self.allowance.used.usage.lock();
+                runner.keep(&mut tenant, measures, &self.caller, charged, after, Instant::now());
             }
             Refusal::new(reason).with_retry_after(after)
         })
@@ -105,6 +135,12 @@ impl<'a> Sender<'a> {
             return None;
         }
         Some(Measures { tenant: &limits.rates, runner: &limits.runner.rates })
+    }
+}
+
+impl Drop for Sender<'_> {
+    fn drop(&mut self) {
+        self.settle();
     }
 }
 

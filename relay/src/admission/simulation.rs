@@ -129,7 +129,10 @@ async fn rates(clients: Clients, limits: TenantLimits) -> Outcome {
     let tenant = leak(Allowance::new(limits));
     simulate(clients, 1_800 * SECOND, move |caller| async move {
         let bytes = caller.batch.map_or(1_000, |batch| 500 + u64::from(batch.to_string().as_bytes()[25]) * 10);
-        tenant.sender(caller)?.admit(bytes)
+        let sender = tenant.sender(caller)?;
+        sender.admit(bytes)?;
+        sender.note_arrived(bytes);
+        Ok(())
     })
     .await
 }
@@ -151,7 +154,7 @@ async fn retry_after_leads_to_ones_share_of_a_rate() {
 
 #[tokio::test(start_paused = true)]
 async fn retry_after_leads_to_memory() {
-    let limits = BudgetLimits { total_bytes: 256, per_runner_bytes: 128, max_waiting: 32, max_wait: 10 * SECOND };
+    let limits = BudgetLimits { total_bytes: 366, per_runner_bytes: 128, max_waiting: 32, max_wait: 10 * SECOND };
     let budget = leak(BodyBudget::new(limits));
     let tenant = leak(Allowance::new(TenantLimits { max_waiting: 32, ..TenantLimits::default() }));
     let clients = Clients { runners: 150, requests_each: 1, with_ids: true };
@@ -176,8 +179,9 @@ async fn retry_after_leads_through_all_limits_together() {
     let budget = leak(BodyBudget::new(budget));
     let clients = Clients { runners: 150, requests_each: 1, with_ids: true };
     let outcome = simulate(clients, 1_800 * SECOND, move |caller| async move {
-        let mut sender = tenant.sender(caller)?;
+        let sender = tenant.sender(caller)?;
         sender.admit(10)?;
+        sender.note_arrived(10);
         let _memory = budget.reserve(&sender, 10).await?;
         let _permit = sender.permit().await?;
         sleep(SECOND).await;

@@ -19,7 +19,7 @@ const BURST_SECONDS: u64 = 10;
 pub struct LimitsSection {
     /// The largest body after decompression, in bytes. Default 128 MiB.
     pub max_decoded_bytes: u64,
-    /// Memory for the bodies of all requests, in bytes. Default 256 MiB.
+    /// Memory for the bodies of all requests and, three tenths of it, for work on them, in bytes. Default 256 MiB.
     pub body_memory_bytes: u64,
     /// The share of it that one runner may hold, in bytes. Default 128 MiB.
     pub body_memory_per_runner_bytes: u64,

@@ -93,6 +93,11 @@ impl WholeBody {
         self.has_marker
     }
 
+    /// Lets its bytes go: another body has taken their place, and the memory that is reserved for them. Its lengths stay.
+    pub(crate) fn let_go(&mut self) {
+        self.chunks = Vec::new();
+    }
+
     /// The pieces, in order.
     #[must_use]
     pub fn chunks(&self) -> &[Bytes] {

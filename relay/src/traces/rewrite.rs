@@ -72,7 +72,10 @@ pub fn rewrite(
         }
     }
     let Request { pass, spans, .. } = request;
-    Ok(Rewritten { body: pass.out.into_bytes().into(), spans: spans as u64, removed: pass.removed })
+    let mut body = pass.out.into_bytes();
+    // As a rule it is far smaller than it might have become, and is held until the store has answered.
+    body.shrink_to_fit();
+    Ok(Rewritten { body: body.into(), spans: spans as u64, removed: pass.removed })
 }
 
 struct Request<'r> {
