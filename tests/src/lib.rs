@@ -9,6 +9,7 @@
 //! - [`crowd`] and [`storm`]: many runners at once, and what they do to a relay that comes back.
 //! - [`mod@network`]: a bad network of our own, and [`networks`]: what a runner gets through one.
 //! - [`agent`] and [`tools`]: the runner's agent, and other people's programs that write to it.
+//! - [`outcome`]: what tests expected and saw, for `docs/outcomes.md`.
 //! - [mod@suite]: a test harness in which a test says what it needs, and is reported as ignored where that is not to be had.
 
 pub mod agent;

@@ -82,6 +82,15 @@ pub enum Departure {
     Killed,
 }
 
+impl fmt::Display for Departure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Stopped => "SIGTERM",
+            Self::Killed => "SIGKILL",
+        })
+    }
+}
+
 /// Lets `runners` real clients lose their relay in the middle of a batch, once in good order and once by a crash.
 ///
 /// # Errors
@@ -287,14 +296,11 @@ impl fmt::Display for StormReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "runners                  {} in {:.1} s at first", self.runners, self.connected_in.as_secs_f64())?;
         for back in &self.returns {
-            let how = match back.how {
-                Departure::Stopped => "SIGTERM",
-                Departure::Killed => "SIGKILL",
-            };
             writeln!(
                 f,
-                "after {how}            all back in {:.1} s, half in {:.1} s; {} batches were under way; handshakes at a time {} at most, \
+                "after {}            all back in {:.1} s, half in {:.1} s; {} batches were under way; handshakes at a time {} at most, \
                  {} asked to prove their address, {} ignored",
+                back.how,
                 back.all_back_in.as_secs_f64(),
                 back.half_back_in.as_secs_f64(),
                 back.under_way,

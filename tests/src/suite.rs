@@ -25,11 +25,14 @@ use std::time::Duration;
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use tokio::runtime::Builder;
 
-use crate::outcome::Record;
+use crate::outcome::{Record, document};
 use crate::program::Program;
 
 /// When this variable is `1`, a store that is not to be had is a failure, but for one that `tests/run` can't get.
 pub const REQUIRE_STORES: &str = "TELEMETRY_REQUIRE_STORES";
+
+/// The test that [`Suite::documented`] adds.
+pub const DOCUMENT_TEST: &str = "docs_outcomes_md_lists_every_test";
 
 /// How long a test may take.
 pub const TEST_TIMEOUT: Duration = Duration::from_secs(60);
@@ -136,6 +139,14 @@ impl Suite {
                 }
             }
         }));
+        self
+    }
+
+    /// Adds a test that `docs/outcomes.md` lists all that were added before, under this heading.
+    #[must_use]
+    pub fn documented(mut self, family: &'static str) -> Self {
+        let listed = std::mem::take(&mut self.listed);
+        self.trials.push(Trial::test(DOCUMENT_TEST, move || Ok(document::check(family, &listed)?)));
         self
     }
 

@@ -1,5 +1,6 @@
 //! Certificates that must open no door, or only the one that is their holder's.
 
+use std::fmt;
 use std::net::SocketAddr;
 
 use h3::error::Code;
@@ -7,6 +8,7 @@ use quinn::ConnectionError;
 use telemetry_certs::testing::{Hierarchy, Leaf, TestKey, Usage};
 use telemetry_certs::{CertificateRefusal, Credentials, Issued, KeyKind, Roots};
 use telemetry_proto::{RunnerId, Signal};
+use telemetry_rig::outcome;
 use telemetry_rig::raw::{RawClient, RawError};
 use telemetry_rig::rig::{Cluster, Rig};
 use telemetry_rig::suite::{Suite, TestResult};
@@ -27,6 +29,18 @@ enum Expected {
     /// It is good, whatever is beside it.
     Good,
 }
+
+impl fmt::Display for Expected {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused(refusal) => write!(f, "handshake refused: {refusal:?}"),
+            Self::NoRunner => f.write_str("connection closed before any request: it names no runner"),
+            Self::BrokenOff => f.write_str("handshake broken off"),
+            Self::Good => f.write_str("delivered: it is good"),
+        }
+    }
+}
+
 use Expected::{BrokenOff, Good, NoRunner, Refused};
 
 struct Case {
@@ -45,11 +59,16 @@ macro_rules! leaf {
 pub(crate) fn add(suite: Suite) -> Suite {
     let cases = validity().into_iter().chain(names()).chain(chains());
     let suite = cases.fold(suite, |suite, Case { name, shown, expected }| {
-        suite.test(&format!("certificates: {name}"), NEEDS, move || {
+        suite.expecting(&format!("certificates: {name}"), expected.to_string(), NEEDS, move || {
             withstand(async move |rig| expect(rig, &shown(rig)?, expected).await)
         })
     });
-    suite.test("certificates: intermediate_missing", NEEDS, intermediate_missing)
+    suite.expecting(
+        "certificates: intermediate_missing",
+        "handshake refused: UnknownCa; with the intermediate it is delivered",
+        NEEDS,
+        intermediate_missing,
+    )
 }
 
 fn validity() -> Vec<Case> {
@@ -163,6 +182,7 @@ fn credentials(issued: &Issued) -> Result<Credentials, String> {
 
 async fn expect(rig: &Rig, shown: &Credentials, expected: Expected) -> TestResult {
     let seen = attempt(rig.relay_address(), rig.cluster().roots(), shown, &rig.token(ATTACKER)).await?;
+    outcome::saw(seen.to_string());
     if seen != expected {
         return Err(format!("expected {expected:?}, got {seen:?}").into());
     }

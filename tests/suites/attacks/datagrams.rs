@@ -22,12 +22,31 @@ const SHORT: Duration = Duration::from_millis(300);
 
 pub(crate) fn add(suite: Suite) -> Suite {
     suite
-        .test("datagrams: versions_that_nobody_speaks", NEEDS, || withstand(versions))
-        .test("datagrams: noise", NEEDS, || withstand(noise))
-        .test("datagrams: amplification", NEEDS, || withstand(amplification))
-        .test("datagrams: handshakes_from_many_addresses", NEEDS, || withstand_twice(handshakes))
-        .test("datagrams: one_beginning_many_times", NEEDS, || withstand(replay))
-        .test("datagrams: a_peer_that_moves", NEEDS, || withstand(migration))
+        .expecting(
+            "datagrams: versions_that_nobody_speaks",
+            "version negotiation, no larger than what asked for it; no answer to what is too small or no beginning",
+            NEEDS,
+            || withstand(versions),
+        )
+        .expecting("datagrams: noise", "no more bytes come back than were sent", NEEDS, || withstand(noise))
+        .expecting(
+            "datagrams: amplification",
+            "less than three times the bytes and one datagram come back",
+            NEEDS,
+            || withstand(amplification),
+        )
+        .expecting(
+            "datagrams: handshakes_from_many_addresses",
+            "at most three times the bytes come back; the second round adds nothing",
+            NEEDS,
+            || withstand_twice(handshakes),
+        )
+        .expecting("datagrams: one_beginning_many_times", "at most three times the bytes come back", NEEDS, || {
+            withstand(replay)
+        })
+        .expecting("datagrams: a_peer_that_moves", "the connection goes on from the new address", NEEDS, || {
+            withstand(migration)
+        })
 }
 
 /// RFC 9000 section 6: the versions that are spoken, in a datagram no larger than the one that asked.

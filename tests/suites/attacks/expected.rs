@@ -1,10 +1,12 @@
 //! What an attack on one stream must come to.
 
+use std::fmt;
 use std::time::Duration;
 
 use bytes::{Buf as _, Bytes};
 use h3::error::Code;
 use telemetry_proto::{Reason, Signal};
+use telemetry_rig::outcome;
 use telemetry_rig::raw::{Frame, HandMade, Outcome, RequestHead};
 use telemetry_rig::rig::Rig;
 use telemetry_rig::suite::{Suite, TestResult};
@@ -27,6 +29,17 @@ pub(crate) enum Expected {
     Closed(Code),
 }
 
+impl fmt::Display for Expected {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Delivered => f.write_str("delivered: it is harmless"),
+            Self::Refused(reason) => write!(f, "refused: {reason}"),
+            Self::Reset(code) => write!(f, "stream reset: {code}"),
+            Self::Closed(code) => write!(f, "connection closed: {code}"),
+        }
+    }
+}
+
 /// An attack that is made of frames on one request stream.
 pub(crate) struct Case {
     pub(crate) name: &'static str,
@@ -37,7 +50,7 @@ pub(crate) struct Case {
 /// Adds every case of a table.
 pub(crate) fn add_cases(suite: Suite, room: &str, cases: impl IntoIterator<Item = Case>) -> Suite {
     cases.into_iter().fold(suite, |suite, Case { name, frames, expected }| {
-        suite.test(&format!("{room}: {name}"), NEEDS, move || {
+        suite.expecting(&format!("{room}: {name}"), expected.to_string(), NEEDS, move || {
             withstand(async move |rig| {
                 let peer = rig.hand_made(ATTACKER).await?;
                 expect(&peer, &frames(rig), expected).await
@@ -54,6 +67,7 @@ pub(crate) async fn expect(peer: &HandMade, frames: &[Frame], expected: Expected
         return closed_with(peer, code).await.map_err(|error| format!("{error}, after {outcome:?}").into());
     }
     let seen = read(&outcome)?;
+    outcome::saw(seen.to_string());
     if seen != expected {
         return Err(format!("expected {expected:?}, got {seen:?}").into());
     }
@@ -66,6 +80,7 @@ pub(crate) async fn closed_with(peer: &HandMade, expected: Code) -> Result<(), S
     let closed = tokio::time::timeout(CLOSED_WITHIN, peer.closed()).await;
     let closed = closed.map_err(|_| format!("expected a close with {expected:?}, got none"))?;
     let seen = Code::from(closed.map_err(|error| error.to_string())?);
+    outcome::saw(Expected::Closed(seen).to_string());
     if seen == expected { Ok(()) } else { Err(format!("expected a close with {expected:?}, got {seen:?}")) }
 }
 

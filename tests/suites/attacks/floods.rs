@@ -20,15 +20,25 @@ use crate::expected::{closed_with, good_head};
 
 pub(crate) fn add(suite: Suite) -> Suite {
     suite
-        .test("floods: resets_before_headers", NEEDS, || withstand(async |rig| resets(rig, b"\x01").await))
-        .test("floods: resets_after_headers", NEEDS, || {
+        .expecting("floods: resets_before_headers", "connection closed: H3_EXCESSIVE_LOAD", NEEDS, || {
+            withstand(async |rig| resets(rig, b"\x01").await)
+        })
+        .expecting("floods: resets_after_headers", "connection closed: H3_EXCESSIVE_LOAD", NEEDS, || {
             withstand(async |rig| resets(rig, &Frame::encode(&[good_head(rig).frame()])).await)
         })
-        .test("floods: responses_that_are_not_wanted", NEEDS, || withstand(stops))
-        .test("floods: requests_without_a_token", NEEDS, || withstand(requests))
-        .test("floods: connections_of_one_runner", NEEDS, || withstand(connections))
-        .test("floods: connections_that_leave_at_once", NEEDS, || withstand(come_and_go))
-        .test("floods: tokens_of_addresses_that_are_made_up", NEEDS, || withstand(address_tokens))
+        .expecting("floods: responses_that_are_not_wanted", "connection closed: H3_EXCESSIVE_LOAD", NEEDS, || {
+            withstand(stops)
+        })
+        .expecting("floods: requests_without_a_token", "each refused: token-missing", NEEDS, || withstand(requests))
+        .expecting("floods: connections_of_one_runner", "the oldest are closed for new ones", NEEDS, || {
+            withstand(connections)
+        })
+        .expecting("floods: connections_that_leave_at_once", "nothing is left of them", NEEDS, || {
+            withstand(come_and_go)
+        })
+        .expecting("floods: tokens_of_addresses_that_are_made_up", "served as anyone without one", NEEDS, || {
+            withstand(address_tokens)
+        })
 }
 
 /// CVE-2023-44487 over QUIC: requests that are given up as soon as they are made.

@@ -6,6 +6,7 @@ use jsonwebtoken::{Algorithm, EncodingKey};
 use serde_json::{Map, Value};
 use telemetry_proto::{Reason, Signal};
 use telemetry_relay::issuer::SigningKey;
+use telemetry_rig::outcome;
 use telemetry_rig::raw::RawClient;
 use telemetry_rig::rig::Rig;
 use telemetry_rig::suite::{Suite, TestResult};
@@ -23,7 +24,7 @@ pub(crate) struct Forgery {
 /// Adds every forgery of a table.
 pub(crate) fn add_forgeries(suite: Suite, room: &str, forgeries: impl IntoIterator<Item = Forgery>) -> Suite {
     forgeries.into_iter().fold(suite, |suite, Forgery { name, token, reason }| {
-        suite.test(&format!("{room}: {name}"), NEEDS, move || {
+        suite.expecting(&format!("{room}: {name}"), format!("refused: {reason}"), NEEDS, move || {
             withstand(async move |rig| {
                 let client = rig.raw_client(ATTACKER).await?;
                 refused(&client, &token(rig), reason).await?;
@@ -36,7 +37,9 @@ pub(crate) fn add_forgeries(suite: Suite, room: &str, forgeries: impl IntoIterat
 /// A write with this token is refused for this reason.
 pub(crate) async fn refused(client: &RawClient, token: &str, reason: Reason) -> TestResult {
     let answer = client.write(Signal::Metrics).token(token).body(LINE).send().await?;
-    Ok(answer.expect_refusal(reason)?)
+    answer.expect_refusal(reason)?;
+    outcome::saw(format!("refused: {reason}"));
+    Ok(())
 }
 
 pub(crate) fn nothing_was_stored_but_of_honest_runners(rig: &Rig) -> TestResult {

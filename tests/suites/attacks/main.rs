@@ -40,5 +40,5 @@ fn main() -> ExitCode {
         datagrams::add,
         tcp::add,
     ];
-    parts.iter().fold(Suite::new(), |suite, add| add(suite)).run()
+    parts.iter().fold(Suite::new(), |suite, add| add(suite)).documented("attacks").run()
 }

@@ -22,11 +22,20 @@ const BETWEEN: Duration = Duration::from_millis(250);
 
 pub(crate) fn add(suite: Suite) -> Suite {
     suite
-        .test("slowness: headers_that_trickle", NEEDS, || withstand(slow_headers))
-        .test("slowness: bodies_that_trickle", NEEDS, || withstand(slow_bodies))
-        .test("slowness: settings_that_never_come", NEEDS, || withstand(no_settings))
-        .test("slowness: responses_that_nobody_reads", NEEDS, || withstand(no_reads))
-        .test("slowness: requests_that_wait_for_nothing", NEEDS, || withstand(idle_requests))
+        .expecting("slowness: headers_that_trickle", "each is given up when its headers took too long", NEEDS, || {
+            withstand(slow_headers)
+        })
+        .expecting("slowness: bodies_that_trickle", "they hold nobody up", NEEDS, || withstand(slow_bodies))
+        .expecting("slowness: settings_that_never_come", "connection closed within 14 s", NEEDS, || {
+            withstand(no_settings)
+        })
+        .expecting("slowness: responses_that_nobody_reads", "they hold nobody up", NEEDS, || withstand(no_reads))
+        .expecting(
+            "slowness: requests_that_wait_for_nothing",
+            "stream reset: H3_REQUEST_CANCELLED within 14 s",
+            NEEDS,
+            || withstand(idle_requests),
+        )
 }
 
 /// A byte at a time, on fifty streams: each is given up when its headers took too long.

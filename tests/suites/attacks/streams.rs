@@ -35,7 +35,7 @@ struct Control {
 
 pub(crate) fn add(suite: Suite) -> Suite {
     let suite = control_streams().into_iter().fold(suite, |suite, Control { name, frames, expected }| {
-        suite.test(&format!("control: {name}"), NEEDS, move || {
+        suite.expecting(&format!("control: {name}"), Expected::Closed(expected).to_string(), NEEDS, move || {
             withstand(async move |rig| {
                 let peer = silent(rig).await?;
                 let _control = peer.open_uni(CONTROL, &Frame::encode(&frames)).await?;
@@ -44,16 +44,38 @@ pub(crate) fn add(suite: Suite) -> Suite {
         })
     });
     suite
-        .test("streams: a_second_control_stream", NEEDS, || withstand(second_control))
-        .test("streams: a_push_stream_from_a_client", NEEDS, || withstand(push))
-        .test("streams: a_second_encoder_or_decoder", NEEDS, || withstand(second_qpack))
-        .test("streams: critical_streams_that_end", NEEDS, || withstand(ended))
-        .test("streams: critical_streams_that_are_reset", NEEDS, || withstand(reset))
-        .test("streams: unknown_types_without_end", NEEDS, || withstand(unknown))
-        .test("streams: too_many_at_a_time", NEEDS, || withstand(too_many))
-        .test("streams: quic_datagrams", NEEDS, || withstand(datagrams))
-        .test("control: goaway_without_end", NEEDS, || withstand(goaway))
-        .test("control: harmless_frames", NEEDS, || withstand(harmless))
+        .expecting("streams: a_second_control_stream", "connection closed: H3_STREAM_CREATION_ERROR", NEEDS, || {
+            withstand(second_control)
+        })
+        .expecting("streams: a_push_stream_from_a_client", "connection closed: H3_STREAM_CREATION_ERROR", NEEDS, || {
+            withstand(push)
+        })
+        .expecting("streams: a_second_encoder_or_decoder", "connection closed: H3_STREAM_CREATION_ERROR", NEEDS, || {
+            withstand(second_qpack)
+        })
+        .expecting("streams: critical_streams_that_end", "connection closed: H3_CLOSED_CRITICAL_STREAM", NEEDS, || {
+            withstand(ended)
+        })
+        .expecting(
+            "streams: critical_streams_that_are_reset",
+            "connection closed: H3_CLOSED_CRITICAL_STREAM",
+            NEEDS,
+            || withstand(reset),
+        )
+        .expecting("streams: unknown_types_without_end", "connection closed: H3_EXCESSIVE_LOAD", NEEDS, || {
+            withstand(unknown)
+        })
+        .expecting(
+            "streams: too_many_at_a_time",
+            "no more than 200 requests and 8 other streams can be opened",
+            NEEDS,
+            || withstand(too_many),
+        )
+        .expecting("streams: quic_datagrams", "not to be had", NEEDS, || withstand(datagrams))
+        .expecting("control: goaway_without_end", "connection closed: H3_NO_ERROR or H3_EXCESSIVE_LOAD", NEEDS, || {
+            withstand(goaway)
+        })
+        .expecting("control: harmless_frames", "delivered: it is harmless", NEEDS, || withstand(harmless))
 }
 
 fn control_streams() -> Vec<Control> {

@@ -18,14 +18,31 @@ use crate::arena::{ATTACKER, withstand, withstand_twice};
 
 pub(crate) fn add(suite: Suite) -> Suite {
     suite
-        .test("tcp_ten_thousand_resets_end_the_connection", NEEDS, || withstand(resets))
-        .test("tcp_headers_without_end_end_the_connection", NEEDS, || withstand(endless_headers))
-        .test("tcp_huge_headers_are_refused", NEEDS, || withstand(huge_headers))
-        .test("tcp_frames_without_effect_end_the_connection", NEEDS, || withstand(useless_frames))
-        .test("tcp_a_compressed_bomb_of_fields_is_refused", NEEDS, || withstand(bomb))
-        .test("tcp_headers_and_bodies_that_trickle_hold_little", NEEDS, || withstand(slowness))
-        .test("tcp_handshakes_that_never_end_are_bounded", NEEDS, || withstand_twice(handshakes))
-        .test("tcp_what_is_no_http_is_refused", NEEDS, || withstand(nonsense))
+        .expecting("tcp_ten_thousand_resets_end_the_connection", "connection closed before the last", NEEDS, || {
+            withstand(resets)
+        })
+        .expecting("tcp_headers_without_end_end_the_connection", "connection closed before the last", NEEDS, || {
+            withstand(endless_headers)
+        })
+        .expecting("tcp_huge_headers_are_refused", "431 or connection closed; nothing is stored of it", NEEDS, || {
+            withstand(huge_headers)
+        })
+        .expecting("tcp_frames_without_effect_end_the_connection", "connection closed before a million", NEEDS, || {
+            withstand(useless_frames)
+        })
+        .expecting("tcp_a_compressed_bomb_of_fields_is_refused", "refused, reset or connection closed", NEEDS, || {
+            withstand(bomb)
+        })
+        .expecting("tcp_headers_and_bodies_that_trickle_hold_little", "they hold nobody up", NEEDS, || {
+            withstand(slowness)
+        })
+        .expecting(
+            "tcp_handshakes_that_never_end_are_bounded",
+            "at least 300 of 500 from one address are closed at once",
+            NEEDS,
+            || withstand_twice(handshakes),
+        )
+        .expecting("tcp_what_is_no_http_is_refused", "no answer of success", NEEDS, || withstand(nonsense))
 }
 
 /// `POST` to a path that there is none of, so that each is answered at once if it is not given up.

@@ -25,7 +25,7 @@ fn main() -> ExitCode {
     });
     #[cfg(target_os = "linux")]
     let suite = namespaces::add(suite);
-    suite.run()
+    suite.documented("networks").run()
 }
 
 async fn through(condition: Condition) -> TestResult {

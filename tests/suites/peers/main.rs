@@ -20,7 +20,7 @@ fn main() -> ExitCode {
     for stack in [Stack::Go, Stack::Python] {
         suite = servers::add(suite, stack);
     }
-    suite.run()
+    suite.documented("peers").run()
 }
 
 /// What a test with a peer on this stack needs.

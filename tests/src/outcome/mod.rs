@@ -3,6 +3,8 @@
 //! With [`FILE`] set, every test of a [suite](crate::suite) leaves a line of JSON there. A test that has more to say than that it
 //! passed says it with [`saw`] and [`measured`]; elsewhere these do nothing.
 
+pub mod document;
+
 use std::cell::RefCell;
 use std::env;
 use std::fs::OpenOptions;
