@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use arc_swap::ArcSwap;
 use telemetry_proto::{Clock, Signal, SystemClock};
 use tokio_util::task::TaskTracker;
 
@@ -17,6 +18,7 @@ use crate::once::{BatchIdFile, Once, OnceLimits};
 use crate::operational::{OperationalSinks, OperationalStream, PointLimits, SinkLimits};
 use crate::refusal_log::RefusalLog;
 use crate::renewal::CertificateIssuer;
+use crate::rules::WriteRules;
 use crate::service::{Backends, Relay, RelayService};
 use crate::tenancy::{Stores, Tenancy, TenantSet};
 use crate::traces::TracesSettings;
@@ -35,11 +37,9 @@ pub struct RelayBuilder {
     budget_limits: BudgetLimits,
     once_limits: OnceLimits,
     state_folder: Option<PathBuf>,
-    body_limits: BodyLimits,
-    traces: TracesSettings,
+    rules: WriteRules,
     point_limits: PointLimits,
     sink_limits: SinkLimits,
-    allow_unknown_length: bool,
     metrics: RelayMetrics,
     clock: Arc<dyn Clock>,
 }
@@ -59,11 +59,9 @@ impl RelayBuilder {
             budget_limits: BudgetLimits::default(),
             once_limits: OnceLimits::default(),
             state_folder: None,
-            body_limits: BodyLimits::default(),
-            traces: TracesSettings::default(),
+            rules: WriteRules::default(),
             point_limits: PointLimits::default(),
             sink_limits: SinkLimits::default(),
-            allow_unknown_length: false,
             metrics: RelayMetrics::new(),
             clock: Arc::new(SystemClock),
         }
@@ -154,14 +152,22 @@ impl RelayBuilder {
     /// Bounds of one body.
     #[must_use]
     pub const fn body_limits(mut self, limits: BodyLimits) -> Self {
-        self.body_limits = limits;
+        self.rules.body = limits;
+        self
+    }
+
+    /// What holds for every write: [`body_limits`](Self::body_limits), [`traces`](Self::traces) and
+    /// [`allow_unknown_length`](Self::allow_unknown_length) in one.
+    #[must_use]
+    pub fn rules(mut self, rules: WriteRules) -> Self {
+        self.rules = rules;
         self
     }
 
     /// What of a runner's spans is kept, and how many spans a runner should make.
     #[must_use]
     pub fn traces(mut self, settings: TracesSettings) -> Self {
-        self.traces = settings;
+        self.rules.traces = settings;
         self
     }
 
@@ -178,7 +184,7 @@ impl RelayBuilder {
     /// largest.
     #[must_use]
     pub const fn allow_unknown_length(mut self, allow: bool) -> Self {
-        self.allow_unknown_length = allow;
+        self.rules.allow_unknown_length = allow;
         self
     }
 
@@ -214,7 +220,7 @@ impl RelayBuilder {
             verifier: self.verifier,
             registry: self.registry,
             writers: self.writers,
-            issuer: self.issuer,
+            issuer: self.issuer.into(),
             certificates,
             backends: Backends {
                 metrics: backend(Signal::Metrics, metrics),
@@ -226,11 +232,9 @@ impl RelayBuilder {
             once,
             batch_ids,
             forwarding: TaskTracker::new(),
-            body_limits: self.body_limits,
+            rules: ArcSwap::from_pointee(self.rules),
             workers: Workers::default(),
-            traces: Arc::new(self.traces),
             operational: OperationalStream::new(sinks, self.point_limits, Arc::clone(&self.clock)),
-            allow_unknown_length: self.allow_unknown_length,
             metrics: self.metrics,
             refusals: RefusalLog::default(),
             clock: self.clock,

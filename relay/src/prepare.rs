@@ -8,6 +8,7 @@ use telemetry_proto::{Reason, Signal, exposition};
 use crate::admission::{BodyReservation, Sender};
 use crate::intake::{WholeBody, WriteHead};
 use crate::refusal::Refusal;
+use crate::rules::WriteRules;
 use crate::service::Relay;
 use crate::traces;
 
@@ -32,14 +33,15 @@ impl Relay {
     /// Takes out of a body what its sender may not write. `None`: the body stays as it is.
     pub(crate) async fn prepare(
         &self,
+        rules: &Arc<WriteRules>,
         signal: Signal,
         sender: &Sender<'_>,
         head: &WriteHead,
         body: WholeBody,
     ) -> Result<(WholeBody, Option<Prepared>), Refusal> {
         match signal {
-            Signal::Metrics if body.has_marker() => self.without_control_lines(sender, head, body).await,
-            Signal::Traces => self.rewrite_spans(sender, head, body).await,
+            Signal::Metrics if body.has_marker() => self.without_control_lines(rules, sender, head, body).await,
+            Signal::Traces => self.rewrite_spans(rules, sender, head, body).await,
             Signal::Metrics | Signal::Logs => Ok((body, None)),
         }
     }
@@ -48,6 +50,7 @@ impl Relay {
     /// in which the marker's bytes occur comes here.
     async fn without_control_lines(
         &self,
+        rules: &WriteRules,
         sender: &Sender<'_>,
         head: &WriteHead,
         body: WholeBody,
@@ -59,7 +62,7 @@ impl Relay {
             // Boxed, so that it takes no more than it holds.
             Ok((dropped > 0).then(|| (Bytes::from(kept.into_owned().into_boxed_slice()), dropped)))
         };
-        let (mut body, working, kept) = self.rework(sender, head, body, more, work).await?;
+        let (mut body, working, kept) = self.rework(rules, sender, head, body, more, work).await?;
         let Some((bytes, dropped)) = kept else { return Ok((body, None)) };
         self.metrics.dropped_control_lines(dropped as u64);
         let prepared = Prepared::instead_of(&mut body, bytes, working);
@@ -69,18 +72,20 @@ impl Relay {
     /// Spans are filed under the verified runner, with the attributes that the operator allows and no others.
     async fn rewrite_spans(
         &self,
+        rules: &Arc<WriteRules>,
         sender: &Sender<'_>,
         head: &WriteHead,
         body: WholeBody,
     ) -> Result<(WholeBody, Option<Prepared>), Refusal> {
         let decoded_len = usize::try_from(body.decoded_len()).unwrap_or(usize::MAX);
-        let rewritten_len = self.traces.limits.max_rewritten_bytes(decoded_len) as u64;
-        let (settings, author) = (Arc::clone(&self.traces), sender.author().clone());
+        let rewritten_len = rules.traces.limits.max_rewritten_bytes(decoded_len) as u64;
+        let (rules_of_work, author) = (Arc::clone(rules), sender.author().clone());
         let work = move |decoded: Vec<u8>| {
+            let settings = &rules_of_work.traces;
             traces::rewrite(&decoded, &settings.keep, &author, &settings.limits)
                 .map_err(|error| Refusal::new(error.reason()).with_detail(error.to_string()))
         };
-        let (mut body, working, rewritten) = self.rework(sender, head, body, rewritten_len, work).await?;
+        let (mut body, working, rewritten) = self.rework(rules, sender, head, body, rewritten_len, work).await?;
         self.metrics.rewrote(rewritten.spans, &rewritten.removed);
         let prepared = Prepared::instead_of(&mut body, rewritten.body, working);
         Ok((body, Some(prepared)))
@@ -90,13 +95,14 @@ impl Relay {
     /// along: the work does not end when its sender goes away.
     async fn rework<T: Send + 'static>(
         &self,
+        rules: &WriteRules,
         sender: &Sender<'_>,
         head: &WriteHead,
         body: WholeBody,
         more: u64,
         work: impl FnOnce(Vec<u8>) -> Result<T, Refusal> + Send + 'static,
     ) -> Result<(WholeBody, BodyReservation, T), Refusal> {
-        let max_bytes = self.body_limits.max_body_bytes;
+        let max_bytes = rules.body.max_body_bytes;
         // A body that has to be held twice must not be larger than one that comes plain.
         if body.decoded_len() > max_bytes {
             return Err(Reason::DecodedTooLarge.into());

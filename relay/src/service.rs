@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use arc_swap::{ArcSwap, ArcSwapOption};
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::request::Parts;
@@ -24,11 +25,11 @@ use tokio::time::{Instant, timeout};
 use tokio_util::task::TaskTracker;
 
 use crate::accepted::Accepted;
-use crate::admission::{BodyBudget, BodyReservation, Caller, Permit, Sender};
+use crate::admission::{BodyBudget, BodyReservation, BudgetLimits, Caller, Permit, Sender};
 use crate::forward::{Backend, Outgoing};
 use crate::gate::{Author, Peer, Principal, RunnerRegistry, TokenVerifier, Writers, workload_token};
 use crate::hand_over::Marked;
-use crate::intake::{BodyLimits, HeadRules, WholeBody, WriteHead, read_whole};
+use crate::intake::{HeadRules, WholeBody, WriteHead, read_whole};
 use crate::issuer::Issuer;
 use crate::metrics::RelayMetrics;
 use crate::once::{BatchIdError, BatchIdFile, Claim, Lease, Once};
@@ -37,9 +38,9 @@ use crate::prepare::Prepared;
 use crate::refusal::{Refusal, ResponseBody};
 use crate::refusal_log::{RecentRefusal, RefusalLog};
 use crate::renewal::{self, CertificateIssuer};
+use crate::rules::WriteRules;
 use crate::tenancy::{Tenancy, Tenant};
 use crate::to_the_end::ToTheEnd;
-use crate::traces::TracesSettings;
 use crate::workers::Workers;
 
 /// How long the body of a token request or a certificate request may take.
@@ -57,7 +58,7 @@ pub(crate) struct Relay {
     pub(crate) verifier: Arc<dyn TokenVerifier>,
     pub(crate) registry: Arc<dyn RunnerRegistry>,
     pub(crate) writers: Arc<Writers>,
-    pub(crate) issuer: Option<Arc<Issuer>>,
+    pub(crate) issuer: ArcSwapOption<Issuer>,
     pub(crate) certificates: Arc<CertificateIssuer>,
     pub(crate) backends: Backends,
     pub(crate) tenancy: Arc<Tenancy>,
@@ -66,11 +67,9 @@ pub(crate) struct Relay {
     /// Where the IDs of acknowledged batches outlive a stop, if anywhere.
     pub(crate) batch_ids: Option<BatchIdFile>,
     pub(crate) forwarding: TaskTracker,
-    pub(crate) body_limits: BodyLimits,
+    pub(crate) rules: ArcSwap<WriteRules>,
     pub(crate) workers: Workers,
-    pub(crate) traces: Arc<TracesSettings>,
     pub(crate) operational: OperationalStream,
-    pub(crate) allow_unknown_length: bool,
     pub(crate) metrics: RelayMetrics,
     pub(crate) refusals: RefusalLog,
     pub(crate) clock: Arc<dyn Clock>,
@@ -198,6 +197,24 @@ impl RelayService {
         &self.relay.certificates
     }
 
+    /// Who mints tokens, if anyone does.
+    #[must_use]
+    pub fn issuer(&self) -> Option<Arc<Issuer>> {
+        self.relay.issuer.load_full()
+    }
+
+    /// Mints by this issuer from now on, or not at all. What it signs must be accepted already.
+    pub fn publish_issuer(&self, issuer: Option<Arc<Issuer>>) {
+        self.relay.issuer.store(issuer);
+    }
+
+    /// Puts other rules for writes in force, and another budget for their bodies, for every request from now on. What is
+    /// reserved stays reserved: where the budget shrank, requests wait until as much was given back.
+    pub fn publish_rules(&self, rules: WriteRules, budget: BudgetLimits) {
+        self.relay.rules.store(Arc::new(rules));
+        self.relay.budget.publish(budget);
+    }
+
     /// The sinks of the operational stream. There are none until some are attached; keep a clone to attach them late.
     #[must_use]
     pub fn operational_sinks(&self) -> &OperationalSinks {
@@ -293,14 +310,15 @@ impl Relay {
         if self.backends.get(signal).is_none() || !tenant.writes(signal) {
             return Err(Reason::SignalDisabled.into());
         }
-        let head = WriteHead::parse(signal, parts, self.head_rules(signal))?;
+        let rules = self.rules.load_full();
+        let head = WriteHead::parse(signal, parts, self.head_rules(&rules, signal))?;
         let caller = Caller { author: principal.author().clone(), batch: head.batch_id };
         let sender = tenant.allowance().sender(caller)?;
         sender.admit(head.content_length.unwrap_or(0))?;
-        let reservation = self.reserve(&sender, &head).await?;
+        let reservation = self.reserve(&rules, &sender, &head).await?;
         let look_for_marker = signal == Signal::Metrics;
         let body = sender.counted(body);
-        let body = read_whole(body, &head, self.body_limits, look_for_marker, reservation, &self.workers).await?;
+        let body = read_whole(body, &head, rules.body, look_for_marker, reservation, &self.workers).await?;
         sender.settle();
         self.metrics.received(signal, body.len());
         tenant.meter().received(signal, body.len());
@@ -318,7 +336,7 @@ impl Relay {
             let batch = Marked { tenant, source, encoding: head.encoding, body, sinks, lease, working };
             return self.to_the_end(Arc::clone(self).hand_over(batch)).await;
         }
-        let (body, rewritten) = self.prepare(signal, &sender, &head, body).await?;
+        let (body, rewritten) = self.prepare(&rules, signal, &sender, &head, body).await?;
         let permit = wait_for_permit(tenant, &sender).await?;
         let tenant = Arc::clone(tenant);
         let batch = Batch { signal, tenant, principal, head, body, rewritten, lease, permit, started };
@@ -386,17 +404,22 @@ impl Relay {
         Ok(Principal::bind(peer, claims, signal)?)
     }
 
-    fn head_rules(&self, signal: Signal) -> HeadRules {
+    fn head_rules(&self, rules: &WriteRules, signal: Signal) -> HeadRules {
         HeadRules {
-            max_body_bytes: self.body_limits.max_body_bytes,
+            max_body_bytes: rules.body.max_body_bytes,
             allow_zstd: self.backends.get(signal).is_some_and(|backend| backend.settings().zstd),
-            allow_unknown_length: self.allow_unknown_length,
+            allow_unknown_length: rules.allow_unknown_length,
         }
     }
 
     /// Memory comes before the first byte of the body: until it is there, flow control holds the sender.
-    async fn reserve(&self, sender: &Sender<'_>, head: &WriteHead) -> Result<BodyReservation, Refusal> {
-        let bytes = head.content_length.unwrap_or(self.body_limits.max_body_bytes);
+    async fn reserve(
+        &self,
+        rules: &WriteRules,
+        sender: &Sender<'_>,
+        head: &WriteHead,
+    ) -> Result<BodyReservation, Refusal> {
+        let bytes = head.content_length.unwrap_or(rules.body.max_body_bytes);
         self.budget.reserve(sender, bytes).await
     }
 
@@ -409,6 +432,7 @@ impl Relay {
     }
 
     fn policy(&self) -> Result<Accepted, Refusal> {
+        let rules = self.rules.load();
         let stores = [&self.backends.metrics, &self.backends.logs, &self.backends.traces];
         let zstd = stores.into_iter().flatten().all(|b| b.settings().zstd);
         let encodings = ["identity", "gzip"].into_iter().chain(zstd.then_some("zstd"));
@@ -416,10 +440,10 @@ impl Relay {
             signals: self.backends.signals(),
             encodings: encodings.map(str::to_owned).collect(),
             limits: PolicyLimits {
-                max_body_bytes: self.body_limits.max_body_bytes,
-                max_decoded_bytes: self.body_limits.max_decoded_bytes,
+                max_body_bytes: rules.body.max_body_bytes,
+                max_decoded_bytes: rules.body.max_decoded_bytes,
             },
-            traces: self.backends.traces.as_ref().map(|_| TracesPolicy { sample_ratio: self.traces.sample_ratio }),
+            traces: self.backends.traces.as_ref().map(|_| TracesPolicy { sample_ratio: rules.traces.sample_ratio }),
             server_time: self.clock.now().into(),
         })
     }
@@ -429,7 +453,7 @@ impl Relay {
         B: Body<Data = Bytes> + Send,
         B::Error: Send,
     {
-        let issuer = self.issuer.as_ref().ok_or_else(|| {
+        let issuer = self.issuer.load_full().ok_or_else(|| {
             Refusal::new(Reason::RouteUnknown).with_detail("this relay has no issuer; tokens are minted elsewhere")
         })?;
         let runner = peer.runner().ok_or(Reason::MintNotAllowed)?;

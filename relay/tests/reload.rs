@@ -6,6 +6,8 @@ mod harness;
 
 use std::time::{Duration, SystemTime};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::{Buf, Bytes};
 use harness::*;
 use http::{Method, Request, StatusCode};
@@ -16,9 +18,9 @@ use telemetry_h3::transport::TransportLimits;
 use telemetry_proto::mint::{MintRequest, MintResponse};
 use telemetry_proto::{Reason, Signal, WriterName, header};
 use telemetry_relay::config::{self, ConfigFaults};
-use telemetry_relay::gate::SignatureAlgorithm;
+use telemetry_relay::gate::{KeySet, MAX_KEYS, SignatureAlgorithm};
 use telemetry_relay::issuer::SigningKey;
-use telemetry_relay::running::{Applied, Running};
+use telemetry_relay::running::{Applied, ApplyError, Running};
 use tempfile::TempDir;
 
 /// A relay that runs from files. Its stores are away, which no test here minds.
@@ -64,6 +66,10 @@ impl Relay {
         std::fs::write(self.dir.path().join(name), text).unwrap();
     }
 
+    fn read(&self, name: &str) -> Vec<u8> {
+        std::fs::read(self.dir.path().join(name)).unwrap()
+    }
+
     /// Reads the files anew and puts them in force.
     fn reload(&self) -> Applied {
         self.running.apply(load(&self.dir).unwrap()).unwrap()
@@ -104,8 +110,22 @@ async fn call(
     token: Option<&str>,
     body: Vec<u8>,
 ) -> (StatusCode, Option<Reason>, Bytes) {
+    let length = Some(body.len());
+    call_with(requests, method, path, token, body, length).await
+}
+
+async fn call_with(
+    requests: &mut SendRequest,
+    method: Method,
+    path: &str,
+    token: Option<&str>,
+    body: Vec<u8>,
+    length: Option<usize>,
+) -> (StatusCode, Option<Reason>, Bytes) {
     let mut request = Request::builder().method(method).uri(format!("https://{COORDINATOR}{path}"));
-    request = request.header("content-length", body.len());
+    if let Some(length) = length {
+        request = request.header("content-length", length);
+    }
     if let Some(token) = token {
         request = request.header(header::WORKLOAD_TOKEN, token);
     }
@@ -126,10 +146,30 @@ async fn call(
 }
 
 async fn mint(requests: &mut SendRequest) -> String {
-    let request = serde_json::to_vec(&MintRequest::telemetry_writer(&[Signal::Metrics])).unwrap();
-    let (status, _, body) = call(requests, Method::POST, "/_identity/token", None, request).await;
+    let (status, _, body) = ask_for_a_token(requests).await;
     assert_eq!(status, StatusCode::OK);
     serde_json::from_slice::<MintResponse>(&body).unwrap().token
+}
+
+async fn ask_for_a_token(requests: &mut SendRequest) -> (StatusCode, Option<Reason>, Bytes) {
+    let request = serde_json::to_vec(&MintRequest::telemetry_writer(&[Signal::Metrics])).unwrap();
+    call(requests, Method::POST, "/_identity/token", None, request).await
+}
+
+/// What a token says, without a look at its signature.
+fn claims(token: &str) -> serde_json::Value {
+    let claims = URL_SAFE_NO_PAD.decode(token.split('.').nth(1).unwrap()).unwrap();
+    serde_json::from_slice(&claims).unwrap()
+}
+
+/// The public half of a private key, as a JWKS document.
+fn jwks_of(pem: &[u8]) -> String {
+    let key = SigningKey::from_pem(pem).unwrap();
+    KeySet::of(key.kid(), key.public().clone()).unwrap().to_jwks()
+}
+
+fn with_previous_keys(files: &[&str]) -> String {
+    CONFIG.replace("signing_key", &format!("previous_keys = {files:?}\nsigning_key"))
 }
 
 /// What becomes of a write. The store is away, so a token that is good ends as `backend-unreachable`.
@@ -276,11 +316,170 @@ async fn a_writer_is_let_in_and_loses_its_connection_when_it_is_none_any_more() 
 }
 
 #[tokio::test]
-async fn what_needs_a_restart_is_named_and_a_broken_file_is_not_put_in_force() {
+async fn what_the_issuer_shares_with_the_verifier_changes_for_both() {
     let relay = Relay::start().await;
-    relay
-        .write("relay.toml", CONFIG.replace("127.0.0.1:9", "127.0.0.1:10") + "[limits]\nallow_unknown_length = true\n");
-    assert_eq!(relay.reload().needs_restart, ["[stores]", "[limits]"]);
+    let client = relay.connect(&relay.cluster.runner("r1")).await;
+    let mut requests = client.http().await;
+    let first = mint(&mut requests).await;
+
+    let renamed = CONFIG
+        .replace("https://coordinator.test", "https://next.test")
+        .replace("[issuer]", "runner_id_claim = \"host\"\n[issuer]\norganization = \"acme\"\ncluster = \"eu-1\"");
+    relay.write("relay.toml", renamed);
+    assert_eq!(relay.reload(), Applied::default());
+    assert_eq!(write(&mut requests, &first).await, Some(Reason::TokenWrongIssuer));
+    let second = mint(&mut requests).await;
+    assert_eq!(write(&mut requests, &second).await, Some(Reason::BackendUnreachable));
+    let claims = claims(&second);
+    for (claim, value) in
+        [("iss", "https://next.test"), ("host", "r1"), ("organization_id", "acme"), ("cluster_id", "eu-1")]
+    {
+        assert_eq!(claims[claim], value, "{claim}");
+    }
+}
+
+#[tokio::test]
+async fn minting_is_switched_off_and_on_and_nobody_asks_more_often_for_it() {
+    let relay = Relay::start().await;
+    let client = relay.connect(&relay.cluster.runner("r1")).await;
+    let mut requests = client.http().await;
+    let token = mint(&mut requests).await;
+    relay.write("public.json", jwks_of(&relay.read("signing.pem")));
+    let without = CONFIG
+        .replace("[issuer]\nsigning_key = \"signing.pem\"\n", "")
+        .replace("[runners]", "keys = [\"public.json\"]\n[runners]");
+    relay.write("relay.toml", without);
+    assert_eq!(relay.reload(), Applied::default());
+    assert_eq!(write(&mut requests, &token).await, Some(Reason::BackendUnreachable));
+    assert_eq!(ask_for_a_token(&mut requests).await.1, Some(Reason::RouteUnknown));
+
+    relay.write("relay.toml", CONFIG);
+    for _ in 0..5 {
+        relay.reload();
+        mint(&mut requests).await;
+    }
+    relay.reload();
+    mint(&mut requests).await;
+    relay.reload();
+    assert_eq!(ask_for_a_token(&mut requests).await.1, Some(Reason::MintRateLimited));
+}
+
+#[tokio::test]
+async fn a_key_of_before_that_is_named_later_counts_and_a_full_ring_can_be_replaced() {
+    let relay = Relay::start().await;
+    let client = relay.connect(&relay.cluster.runner("r1")).await;
+    let mut requests = client.http().await;
+    let old = mint(&mut requests).await;
+    relay.write("old.json", jwks_of(&relay.read("signing.pem")));
+    relay.write("signing.pem", signing_key());
+    relay.reload();
+    assert_eq!(write(&mut requests, &old).await, Some(Reason::TokenUnknownKey), "only its successor is named");
+
+    relay.write("relay.toml", with_previous_keys(&["old.json"]));
+    relay.reload();
+    assert_eq!(write(&mut requests, &old).await, Some(Reason::BackendUnreachable));
+
+    let files: Vec<_> = (0..MAX_KEYS - 1).map(|i| format!("{i}.json")).collect();
+    files.iter().for_each(|file| relay.write(file, jwks_of(signing_key().as_bytes())));
+    relay.write("relay.toml", with_previous_keys(&files.iter().map(String::as_str).collect::<Vec<_>>()));
+    relay.reload();
+    relay.write("signing.pem", signing_key());
+    relay.write("relay.toml", CONFIG);
+    relay.reload();
+    let new = mint(&mut requests).await;
+    assert_eq!(write(&mut requests, &new).await, Some(Reason::BackendUnreachable));
+}
+
+#[tokio::test]
+async fn of_settings_that_cannot_be_put_in_force_nothing_is() {
+    let relay = Relay::start().await;
+    let r1 = relay.cluster.runner("r1");
+    let client = relay.connect(&r1).await;
+    let mut requests = client.http().await;
+    let token = mint(&mut requests).await;
+
+    write_certificate(&relay.cluster, &relay.dir);
+    relay.write("removed.txt", "r1\n");
+    relay.write("relay.toml", CONFIG.replace("https://coordinator.test", "https://next.test"));
+    let mut settings = load(&relay.dir).unwrap();
+    // A key under the name of the issuer's own, which is another.
+    let own = SigningKey::from_pem(&relay.read("signing.pem")).unwrap();
+    let other = SigningKey::generate(SignatureAlgorithm::EdDsa).unwrap();
+    settings.keys = KeySet::of(own.kid(), other.public().clone()).unwrap();
+    assert!(matches!(relay.running.apply(settings), Err(ApplyError::Keys(_))));
+
+    let again = relay.connect(&r1).await;
+    again.http().await;
+    assert_eq!(again.server_certificate(), client.server_certificate());
+    assert_eq!(write(&mut requests, &token).await, Some(Reason::BackendUnreachable));
+    let minted = mint(&mut requests).await;
+    assert_eq!(write(&mut requests, &minted).await, Some(Reason::BackendUnreachable));
+}
+
+#[tokio::test]
+async fn limits_hold_from_the_next_request_on() {
+    let relay = Relay::start().await;
+    let client = relay.connect(&relay.cluster.runner("r1")).await;
+    let mut requests = client.http().await;
+    let token = mint(&mut requests).await;
+    let policy = |requests: SendRequest| async move {
+        let mut requests = requests;
+        let body = call(&mut requests, Method::GET, "/_telemetry/policy", None, Vec::new()).await.2;
+        serde_json::from_slice::<serde_json::Value>(&body).unwrap()
+    };
+    let without_length = |requests: SendRequest, token: String| async move {
+        let mut requests = requests;
+        let path = Signal::Metrics.write_path();
+        call_with(&mut requests, Method::POST, path, Some(&token), b"up 1\n".to_vec(), None).await.1
+    };
+    assert_eq!(policy(requests.clone()).await["limits"]["max_decoded_bytes"], 128 << 20);
+    assert_eq!(without_length(requests.clone(), token.clone()).await, Some(Reason::LengthRequired));
+
+    let limits = "[limits]\nallow_unknown_length = true\nmax_decoded_bytes = 50000000\nbody_memory_bytes = 60000000\n";
+    relay.write("relay.toml", CONFIG.to_owned() + limits);
+    assert_eq!(relay.reload(), Applied::default());
+    assert_eq!(policy(requests.clone()).await["limits"]["max_decoded_bytes"], 50_000_000);
+    assert_eq!(without_length(requests.clone(), token).await, Some(Reason::BackendUnreachable));
+}
+
+#[tokio::test]
+async fn each_section_takes_effect_at_once_or_is_named_as_one_that_needs_a_restart() {
+    let relay = Relay::start().await;
+    relay.write("authority.pem", relay.cluster.authority.certificate_pem());
+    relay.write("authority-key.pem", relay.cluster.authority.key_pem());
+    relay.write("gw.token", "secret");
+    let added = |text: &str| CONFIG.to_owned() + text;
+    let traces = "[stores.traces]\nurl = \"http://127.0.0.1:9\"\n";
+    let writer = "[[writers]]\nname = 'gw'\ncertificate_uri = 'spiffe://test/writer/gw'\ntoken_file = 'gw.token'\n\
+                  signals = ['metrics']\n";
+    let identity = "[identity]\nca_certificate = 'authority.pem'\nca_key = 'authority-key.pem'\n";
+    let operational = "[operational]\nmax_points = 7\n";
+    let cases: [(String, &[&str]); 15] = [
+        (CONFIG.to_owned(), &[]),
+        (CONFIG.replace("[tls]", "max_connections = 7\n[tls]"), &["[listener]"]),
+        (CONFIG.replace("[tls]", "drain_seconds = 7\n[tls]"), &["[listener]"]),
+        (CONFIG.replace("crls = [\"crl.pem\"]", ""), &[]),
+        (CONFIG.replace("[issuer]", "leeway_seconds = 7\n[issuer]"), &[]),
+        (CONFIG.replace("[runners]", "organization = \"acme\"\n[runners]"), &[]),
+        (added(identity), &[]),
+        (CONFIG.replace("removed = \"removed.txt\"", ""), &[]),
+        (CONFIG.replace("127.0.0.1:9", "127.0.0.1:10"), &["[stores]"]),
+        (added("[limits]\ntenant_in_flight = 7\nmax_decoded_bytes = 50000000\n"), &[]),
+        (added(&format!("{traces}[traces]\nsample_ratio = 0.5\n")), &["[stores]"]),
+        (added(operational), &["[operational]"]),
+        (added("[state]\nfolder = \"state\"\n"), &["[state]"]),
+        (added("[admin]\naddress = \"127.0.0.1:0\"\n"), &["[admin]"]),
+        (added(&format!("{writer}tenant = 'a'\n[[tenants]]\nname = 'a'\nmatch = [{{ runner = '*' }}]\n")), &[]),
+    ];
+    for (config, needs_restart) in cases {
+        relay.write("relay.toml", &config);
+        assert_eq!(relay.reload().needs_restart, needs_restart, "{config}");
+    }
+}
+
+#[tokio::test]
+async fn a_broken_file_is_not_put_in_force() {
+    let relay = Relay::start().await;
     relay.write("ca.pem", "cut");
     assert!(load(&relay.dir).err().unwrap().to_string().contains("ca.pem"));
 }

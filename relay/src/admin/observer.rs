@@ -74,7 +74,7 @@ impl Observer {
         let started = clock.now();
         let levels = Levels::register(&mut registry, unix(started));
         registry.register_collector(Box::new(ProcessCollector));
-        let config = Mutex::new(ConfigStatus { loaded_at: unix(started), fault: None, fault_at: None });
+        let config = Mutex::new(ConfigStatus::loaded(unix(started), Vec::new()));
         let certificate = ArcSwap::from_pointee(certificate);
         let (stores, history) = (Stores::default(), Mutex::default());
         Arc::new(Self {
@@ -110,15 +110,16 @@ impl Observer {
         self.certificate.store(Arc::new(certificate));
     }
 
-    /// Notes that the configuration was read again: that it is in force, or what was wrong with it.
-    pub fn note_reload(&self, fault: Option<String>) {
+    /// Notes that the configuration was read again: that it is in force, but for the sections that need a restart, or what
+    /// was wrong with it.
+    pub fn note_reload(&self, outcome: Result<Vec<&'static str>, String>) {
         let now = unix(self.clock.now());
-        let outcome = if fault.is_some() { "failed" } else { "applied" };
-        self.reloads.get_or_create(&ReloadLabel { outcome }).inc();
+        let label = ReloadLabel { outcome: if outcome.is_ok() { "applied" } else { "failed" } };
+        self.reloads.get_or_create(&label).inc();
         let mut config = self.config.lock();
-        match fault {
-            Some(fault) => (config.fault, config.fault_at) = (Some(fault), Some(now)),
-            None => *config = ConfigStatus { loaded_at: now, fault: None, fault_at: None },
+        match outcome {
+            Ok(needs_restart) => *config = ConfigStatus::loaded(now, needs_restart),
+            Err(fault) => (config.fault, config.fault_at) = (Some(fault), Some(now)),
         }
     }
 
@@ -176,7 +177,11 @@ impl Observer {
         let ending: Vec<&str> =
             runners.iter().filter(|r| r.connection.certificate_ends_soon).map(|r| r.id.as_str()).collect();
         warnings.extend(expiry::of_runners(&ending));
-        if self.config.lock().fault.is_some() {
+        let config = self.config.lock();
+        if !config.needs_restart.is_empty() {
+            warnings.push(format!("changes of {} take effect at the next start", config.needs_restart.join(", ")));
+        }
+        if config.fault.is_some() {
             warnings.push("the configuration on disk could not be put in force; the one before is".to_owned());
         }
         warnings

@@ -77,6 +77,15 @@ pub struct ConfigStatus {
     pub fault: Option<String>,
     /// When that was found.
     pub fault_at: Option<u64>,
+    /// The sections of it whose changes take effect at the next start only, such as `[listener]`.
+    pub needs_restart: Vec<&'static str>,
+}
+
+impl ConfigStatus {
+    /// One that was put in force.
+    pub(super) const fn loaded(loaded_at: u64, needs_restart: Vec<&'static str>) -> Self {
+        Self { loaded_at, fault: None, fault_at: None, needs_restart }
+    }
 }
 
 /// A certificate.

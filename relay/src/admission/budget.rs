@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use telemetry_proto::Reason;
 use tokio::time::Instant;
 
@@ -49,7 +50,7 @@ const WORK_TENTHS: u64 = 3;
 /// always one that goes on.
 #[derive(Debug)]
 pub struct BodyBudget {
-    limits: BudgetLimits,
+    limits: ArcSwap<BudgetLimits>,
     bodies: Arc<Line>,
     work: Arc<Line>,
 }
@@ -58,7 +59,12 @@ impl BodyBudget {
     /// A budget with these bounds.
     #[must_use]
     pub fn new(limits: BudgetLimits) -> Self {
-        Self { limits, bodies: Line::new(), work: Line::new() }
+        Self { limits: ArcSwap::from_pointee(limits), bodies: Line::new(), work: Line::new() }
+    }
+
+    /// Puts other bounds in force, for whoever comes from now on. What is reserved stays so.
+    pub fn publish(&self, limits: BudgetLimits) {
+        self.limits.store(Arc::new(limits));
     }
 
     /// The bytes that are reserved now.
@@ -76,9 +82,9 @@ impl BodyBudget {
     /// are.
     pub async fn reserve(&self, sender: &Sender<'_>, bytes: u64) -> Result<BodyReservation, Refusal> {
         let lines = [&self.bodies, &sender.allowance.used.memory, &sender.runner.memory];
-        let shares =
-            Shares { total: self.limits.total_bytes - for_work(self.limits.total_bytes), ..self.shares(sender) };
-        self.take(sender, bytes, lines, shares).await
+        let limits = **self.limits.load();
+        let shares = Shares { total: limits.total_bytes - for_work(limits.total_bytes), ..Shares::of(sender, &limits) };
+        Self::take(sender, bytes, lines, shares, &limits).await
     }
 
     /// Reserves `bytes` to work in, for a body that is whole. Of runner, tenant and whole as with [`reserve`](Self::reserve),
@@ -88,36 +94,27 @@ impl BodyBudget {
     /// As [`reserve`](Self::reserve).
     pub async fn reserve_work(&self, sender: &Sender<'_>, bytes: u64) -> Result<BodyReservation, Refusal> {
         let lines = [&self.work, &sender.allowance.used.work, &sender.runner.work];
-        let Shares { total, tenant, runner } = self.shares(sender);
+        let limits = **self.limits.load();
+        let Shares { total, tenant, runner } = Shares::of(sender, &limits);
         let shares = Shares { total: for_work(total), tenant: for_work(tenant), runner: for_work(runner) };
-        self.take(sender, bytes, lines, shares).await
-    }
-
-    fn shares(&self, sender: &Sender<'_>) -> Shares {
-        let limits = sender.allowance.limits();
-        Shares {
-            total: self.limits.total_bytes,
-            // Without a share of its own a tenant's memory is only counted.
-            tenant: limits.memory_bytes.unwrap_or(u64::MAX),
-            runner: limits.runner.memory_bytes.unwrap_or(self.limits.per_runner_bytes),
-        }
+        Self::take(sender, bytes, lines, shares, &limits).await
     }
 
     async fn take(
-        &self,
         sender: &Sender<'_>,
         bytes: u64,
         [of_all, of_tenant, of_runner]: [&Arc<Line>; 3],
         shares: Shares,
+        limits: &BudgetLimits,
     ) -> Result<BodyReservation, Refusal> {
-        let until = Instant::now() + self.limits.max_wait;
+        let until = Instant::now() + limits.max_wait;
         let max_waiting = sender.allowance.limits().max_waiting;
         let take = |line, capacity, max_waiting, reason| {
             sender.take(line, bytes, Bounds { capacity, max_waiting }, until, reason)
         };
         let of_runner = take(of_runner, shares.runner, max_waiting, Reason::MemoryShareExhausted).await?;
         let of_tenant = take(of_tenant, shares.tenant, max_waiting, Reason::MemoryShareExhausted).await?;
-        let of_all = take(of_all, shares.total, self.limits.max_waiting, Reason::MemoryExhausted).await?;
+        let of_all = take(of_all, shares.total, limits.max_waiting, Reason::MemoryExhausted).await?;
         Ok(BodyReservation { held: Some([of_all, of_tenant, of_runner]) })
     }
 }
@@ -127,6 +124,18 @@ struct Shares {
     total: u64,
     tenant: u64,
     runner: u64,
+}
+
+impl Shares {
+    fn of(sender: &Sender<'_>, budget: &BudgetLimits) -> Self {
+        let limits = sender.allowance.limits();
+        Self {
+            total: budget.total_bytes,
+            // Without a share of its own a tenant's memory is only counted.
+            tenant: limits.memory_bytes.unwrap_or(u64::MAX),
+            runner: limits.runner.memory_bytes.unwrap_or(budget.per_runner_bytes),
+        }
+    }
 }
 
 /// The part of a share that is for work.

@@ -68,7 +68,10 @@ fn reload(path: &Path, running: &Running) -> Option<Vec<PathBuf>> {
         let files = settings.files.clone();
         running.apply(settings).map(|applied| (files, applied)).map_err(|error| error.to_string())
     });
-    running.observer().note_reload(outcome.as_ref().err().cloned());
+    running.observer().note_reload(match &outcome {
+        Ok((_, applied)) => Ok(applied.needs_restart.clone()),
+        Err(fault) => Err(fault.clone()),
+    });
     match outcome {
         Ok((files, applied)) => {
             let needs_restart = applied.needs_restart.join(" ");

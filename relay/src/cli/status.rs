@@ -78,6 +78,7 @@ struct Certificate {
 struct Config {
     loaded_at: u64,
     fault: Option<String>,
+    needs_restart: Vec<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -183,6 +184,9 @@ fn print(status: &Status) {
         left(status.certificate.expires_at, status.now)
     );
     println!("settings     loaded {} ago", span(status.now, status.config.loaded_at));
+    if !status.config.needs_restart.is_empty() {
+        println!("  restart    needed for {}", status.config.needs_restart.join(", "));
+    }
     if let Some(fault) = &status.config.fault {
         println!("  fault      the file on disk is not in force: {fault}");
     }

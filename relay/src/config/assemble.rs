@@ -21,6 +21,7 @@ use crate::forward::{BackendSettings, StoreAddress};
 use crate::gate::{KeySet, MAX_JWKS_BYTES, PublicKey, RemovedRunners};
 use crate::issuer::{IssuerConfig, SigningKey};
 use crate::listener::ListenerConfig;
+use crate::rules::WriteRules;
 use crate::traces::TracesSettings;
 
 /// The ALPN protocol of HTTP/3 (RFC 9114 section 3.1).
@@ -56,17 +57,19 @@ pub(super) fn assemble(file: &ConfigFile, path: &Path) -> Result<Settings, Confi
             removed: removed?,
             tenants: tenants?,
             writers: writers?,
+            rules: WriteRules {
+                body: file.limits.body(),
+                allow_unknown_length: file.limits.allow_unknown_length,
+                traces,
+            },
+            budget: file.limits.budget(),
             operational,
             fixed: FixedSettings {
                 listener: listener?,
                 admin: file.admin.as_ref().map(|s| AdminConfig { address: s.address, allow_remote: s.allow_remote }),
                 drain: Duration::from_secs(file.listener.drain_seconds),
                 stores: stores?,
-                budget: file.limits.budget(),
-                body: file.limits.body(),
-                traces,
                 operational: file.operational.clone(),
-                allow_unknown_length: file.limits.allow_unknown_length,
                 state_folder: file.state.folder.as_ref().map(|folder| base.join(folder)),
             },
             files: files(file, path, base),

@@ -14,12 +14,11 @@ use crate::admin::{AdminConfig, CertificateStatus};
 use crate::admission::BudgetLimits;
 use crate::forward::{Attribution, BackendSettings};
 use crate::gate::{KeySet, WriterSet};
-use crate::intake::BodyLimits;
 use crate::issuer::{IssuerConfig, SigningKey};
 use crate::listener::ListenerConfig;
 use crate::renewal::Issuing;
+use crate::rules::WriteRules;
 use crate::tenancy::TenantSet;
-use crate::traces::TracesSettings;
 
 /// Everything that a relay runs from. Nothing in it can fail any more but for what the system refuses (a port in use).
 pub struct Settings {
@@ -39,6 +38,10 @@ pub struct Settings {
     pub tenants: TenantSet,
     /// The writers that are no runners.
     pub writers: WriterSet,
+    /// What holds for every write.
+    pub rules: WriteRules,
+    /// The memory for bodies.
+    pub budget: BudgetLimits,
     /// Where the runners' own series go.
     pub operational: Operational,
     /// What only a restart changes.
@@ -98,16 +101,8 @@ pub struct FixedSettings {
     pub drain: Duration,
     /// The stores of the signals that are taken.
     pub stores: Vec<(Signal, BackendSettings)>,
-    /// The memory for bodies.
-    pub budget: BudgetLimits,
-    /// Bounds of one body.
-    pub body: BodyLimits,
-    /// What of a runner's spans is kept.
-    pub traces: TracesSettings,
     /// What becomes of the runners' own series.
     pub operational: OperationalSection,
-    /// Whether writes may come without `Content-Length`.
-    pub allow_unknown_length: bool,
     /// Where what the relay remembers outlives a stop, if anywhere.
     pub state_folder: Option<PathBuf>,
 }
@@ -116,17 +111,14 @@ impl FixedSettings {
     /// The sections that differ, and so take effect at the next start only.
     #[must_use]
     pub fn differences(&self, other: &Self) -> Vec<&'static str> {
-        let same_limits = self.budget == other.budget
-            && self.body == other.body
-            && self.allow_unknown_length == other.allow_unknown_length;
+        // Each field is named, so that a new one is not forgotten.
+        let Self { listener, admin, drain, stores, operational, state_folder } = self;
         let sections = [
-            ("[listener]", self.listener == other.listener && self.drain == other.drain),
-            ("[admin]", self.admin == other.admin),
-            ("[stores]", self.stores == other.stores),
-            ("[limits]", same_limits),
-            ("[traces]", self.traces == other.traces),
-            ("[operational]", self.operational == other.operational),
-            ("[state]", self.state_folder == other.state_folder),
+            ("[listener]", *listener == other.listener && *drain == other.drain),
+            ("[admin]", *admin == other.admin),
+            ("[stores]", *stores == other.stores),
+            ("[operational]", *operational == other.operational),
+            ("[state]", *state_folder == other.state_folder),
         ];
         sections.into_iter().filter(|(_, same)| !same).map(|(section, _)| section).collect()
     }

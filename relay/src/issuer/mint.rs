@@ -20,7 +20,7 @@ pub struct Issuer {
     keys: KeyRing,
     clock: Arc<dyn Clock>,
     registry: Arc<dyn RunnerRegistry>,
-    limiter: MintLimiter,
+    limiter: Arc<MintLimiter>,
 }
 
 impl Issuer {
@@ -35,7 +35,25 @@ impl Issuer {
         registry: Arc<dyn RunnerRegistry>,
     ) -> Result<Self, IssuerConfigError> {
         config.check()?;
-        let limiter = MintLimiter::new(config.rate);
+        let limiter = Arc::new(MintLimiter::new(config.rate));
+        Ok(Self { config, keys, clock, registry, limiter })
+    }
+
+    /// An issuer that takes this one's place, with other settings and keys. How often each runner asked is not forgotten,
+    /// unless the rate is another one.
+    ///
+    /// Verifiers must accept what it signs before it takes that place.
+    ///
+    /// # Errors
+    /// [`IssuerConfigError`] names the setting that can't work.
+    pub fn succeeded_by(&self, config: IssuerConfig, keys: KeyRing) -> Result<Self, IssuerConfigError> {
+        config.check()?;
+        let limiter = if config.rate == self.config.rate {
+            Arc::clone(&self.limiter)
+        } else {
+            Arc::new(MintLimiter::new(config.rate))
+        };
+        let (clock, registry) = (Arc::clone(&self.clock), Arc::clone(&self.registry));
         Ok(Self { config, keys, clock, registry, limiter })
     }
 

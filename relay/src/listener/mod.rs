@@ -160,6 +160,9 @@ impl Listener {
     }
 }
 
+/// A TLS configuration that is found good and not in force yet.
+pub(crate) struct NextTls(Tls);
+
 /// A listener that serves. Dropped, it ends at once, and so do its connections.
 pub struct ListenerHandle {
     endpoint: Endpoint,
@@ -210,9 +213,19 @@ impl ListenerHandle {
     /// # Errors
     /// [`ListenError`] when the configuration is of no use, and the old one stays.
     pub fn reload(&self, tls: Arc<rustls::ServerConfig>) -> Result<(), ListenError> {
-        let tls = self.tls.load().renewed(tls)?;
-        self.tls.store(Arc::new(tls));
+        self.publish(self.prepare(tls)?);
         Ok(())
+    }
+
+    /// The first half of [`reload`](Self::reload), the one that may fail: for those who change more than this, and all of it
+    /// or nothing.
+    pub(crate) fn prepare(&self, tls: Arc<rustls::ServerConfig>) -> Result<NextTls, ListenError> {
+        self.tls.load().renewed(tls).map(NextTls)
+    }
+
+    /// The second half.
+    pub(crate) fn publish(&self, NextTls(tls): NextTls) {
+        self.tls.store(Arc::new(tls));
     }
 
     /// Closes the connections for which `which` holds, at once. Returns how many those were.

@@ -13,7 +13,7 @@ use telemetry_proto::{Clock, SystemClock};
 use crate::admin::{AdminError, AdminHandle, AdminServer, Observer};
 use crate::config::{FixedSettings, IssuerSettings, Settings};
 use crate::gate::{Author, JwtVerifier, KeySet, KeySetError, RemovedRunners, Writers};
-use crate::issuer::{Issuer, IssuerConfigError, KeyRing, RotationError};
+use crate::issuer::{Issuer, IssuerConfigError, KeyRing};
 use crate::listener::{Connected, ListenError, Listener, ListenerHandle};
 use crate::{RelayBuilder, RelayService};
 
@@ -46,9 +46,9 @@ pub enum ApplyError {
     /// The keys don't go together.
     #[error(transparent)]
     Keys(#[from] KeySetError),
-    /// The signing key can't be changed to the new one.
+    /// The issuer's settings can't work.
     #[error(transparent)]
-    Rotation(#[from] RotationError),
+    Issuer(#[from] IssuerConfigError),
 }
 
 /// What became of other settings.
@@ -67,7 +67,7 @@ pub struct Running {
     verifier: Arc<JwtVerifier>,
     removed: Arc<RemovedRunners>,
     writers: Arc<Writers>,
-    issuer: Option<Arc<Issuer>>,
+    clock: Arc<dyn Clock>,
     observer: Arc<Observer>,
     admin: Option<AdminHandle>,
     fixed: FixedSettings,
@@ -79,26 +79,40 @@ impl Running {
     /// # Errors
     /// [`StartError`]
     pub async fn start(settings: Settings) -> Result<Self, StartError> {
-        let Settings { tls, keys, expected, issuer, identity, removed, tenants, writers, operational, fixed, files: _ } =
-            settings;
+        let Settings {
+            tls,
+            keys,
+            expected,
+            issuer,
+            identity,
+            removed,
+            tenants,
+            writers,
+            rules,
+            budget,
+            operational,
+            fixed,
+            files: _,
+        } = settings;
         let writers = Arc::new(Writers::new(writers));
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let removed = Arc::new(RemovedRunners::new(removed));
-        let issuer = issuer.map(|issuer| start_issuer(issuer, &clock, &removed)).transpose()?;
-        let keys = match &issuer {
-            Some(issuer) => keys.merge(&issuer.public_keys())?,
-            None => keys,
+        let issuer = match issuer {
+            Some(IssuerSettings { config, signing, former }) => {
+                let ring = KeyRing::new(signing, &former)?;
+                Some(Arc::new(Issuer::new(config, ring, Arc::clone(&clock), Arc::clone(&removed) as _)?))
+            }
+            None => None,
         };
+        let keys = with_keys_of(issuer.as_deref(), keys)?;
         let verifier = Arc::new(JwtVerifier::new(keys, expected, Arc::clone(&clock)));
         let mut builder = RelayBuilder::new(Arc::clone(&verifier) as _)
             .registry(Arc::clone(&removed) as _)
             .writers(Arc::clone(&writers))
             .tenants(tenants)
-            .budget_limits(fixed.budget)
-            .body_limits(fixed.body)
-            .traces(fixed.traces.clone())
-            .operational(operational.points, operational.queues)
-            .allow_unknown_length(fixed.allow_unknown_length);
+            .budget_limits(budget)
+            .rules(rules)
+            .operational(operational.points, operational.queues);
         if let Some(issuer) = &issuer {
             builder = builder.issuer(Arc::clone(issuer));
         }
@@ -114,12 +128,12 @@ impl Running {
         let listener = Listener::bind(fixed.listener.clone(), tls.server)?
             .with_writers(Arc::clone(&writers))
             .serve(service.clone());
-        let observer = Observer::new(service.clone(), listener.view(), tls.certificate, clock);
+        let observer = Observer::new(service.clone(), listener.view(), tls.certificate, Arc::clone(&clock));
         let admin = match fixed.admin {
             Some(config) => Some(AdminServer::bind(config).await?.serve(Arc::clone(&observer))),
             None => None,
         };
-        Ok(Self { service, listener, verifier, removed, writers, issuer, observer, admin, fixed })
+        Ok(Self { service, listener, verifier, removed, writers, clock, observer, admin, fixed })
     }
 
     /// The service.
@@ -146,12 +160,12 @@ impl Running {
         &self.observer
     }
 
-    /// Puts other settings in force: certificates, roots, revocation lists, keys, the authority that renews certificates,
-    /// removed runners, writers, tenants. Connections that
-    /// would not get in any more are closed. Requests that run go on.
+    /// Puts other settings in force: certificates, roots, revocation lists, keys, the issuer, the authority that renews
+    /// certificates, removed runners, writers, tenants, limits, what is kept of spans. Connections that would not get in any
+    /// more are closed. Requests that run go on.
     ///
     /// # Errors
-    /// [`ApplyError`]; whatever could be checked beforehand was, so this is rare.
+    /// [`ApplyError`]; nothing has changed then. Whatever could be checked beforehand was, so this is rare.
     pub fn apply(&self, settings: Settings) -> Result<Applied, ApplyError> {
         let Settings {
             tls,
@@ -162,35 +176,25 @@ impl Running {
             removed,
             tenants,
             writers,
+            rules,
+            budget,
             fixed,
+            // Compared as a part of `fixed`.
             operational: _,
             files: _,
         } = settings;
-        if let Some(next) = &issuer {
-            // Whether the keys go together is found out before anything changes.
-            keys.merge(&next.former)?.merge(&KeySet::of(next.signing.kid(), next.signing.public().clone())?)?;
-        }
-        let mut needs_restart = self.fixed.differences(&fixed);
-        if issuer.is_some() != self.issuer.is_some() {
-            needs_restart.push("[issuer]");
-        }
-        self.listener.reload(tls.server)?;
+        // What may fail comes first; then all of it is published, or nothing was.
+        let needs_restart = self.fixed.differences(&fixed);
+        let server = self.listener.prepare(tls.server)?;
+        let issuer = issuer.map(|issuer| self.next_issuer(issuer)).transpose()?;
+        let keys = with_keys_of(issuer.as_deref(), keys)?;
+
+        self.listener.publish(server);
         self.observer.set_certificate(tls.certificate);
-        let keys = match (&self.issuer, issuer) {
-            // Verifiers accept the new key before anything is signed by it.
-            (Some(running), Some(next)) => {
-                let all = keys.merge(&next.former)?;
-                rotate(running, next, |public| {
-                    if let Ok(keys) = all.merge(public) {
-                        self.verifier.publish(keys, expected.clone());
-                    }
-                })?;
-                keys.merge(&running.public_keys())?
-            }
-            (Some(running), None) => keys.merge(&running.public_keys())?,
-            (None, _) => keys,
-        };
+        // What is minted must be accepted already.
         self.verifier.publish(keys, expected);
+        self.service.publish_issuer(issuer);
+        self.service.publish_rules(rules, budget);
         self.removed.publish(removed);
         self.service.certificates().publish(identity);
         // A writer that has no tenant yet, or no more, is refused.
@@ -198,6 +202,19 @@ impl Running {
         let _ = self.service.tenancy().publish(&tenants);
         let closed_connections = self.close_unwelcome(tls.clients.as_ref());
         Ok(Applied { needs_restart, closed_connections })
+    }
+
+    /// Keys that the settings do not name any more are forgotten with the issuer that had them.
+    fn next_issuer(&self, settings: IssuerSettings) -> Result<Arc<Issuer>, ApplyError> {
+        let IssuerSettings { mut config, signing, former } = settings;
+        // Stores need a restart, and so does what is granted for them.
+        config.signals = self.service.signals();
+        let ring = KeyRing::new(signing, &former)?;
+        let issuer = match self.service.issuer() {
+            Some(before) => before.succeeded_by(config, ring)?,
+            None => Issuer::new(config, ring, Arc::clone(&self.clock), Arc::clone(&self.removed) as _)?,
+        };
+        Ok(Arc::new(issuer))
     }
 
     /// A connection outlives the handshake's answer: the runner may have been removed, or its certificate revoked.
@@ -240,29 +257,7 @@ impl Running {
     }
 }
 
-fn start_issuer(
-    settings: IssuerSettings,
-    clock: &Arc<dyn Clock>,
-    removed: &Arc<RemovedRunners>,
-) -> Result<Arc<Issuer>, StartError> {
-    let ring = KeyRing::new(settings.signing, &settings.former)?;
-    Ok(Arc::new(Issuer::new(settings.config, ring, Arc::clone(clock), Arc::clone(removed) as _)?))
-}
-
-/// Signs with another key if the settings name another one, and forgets the keys that they no longer name.
-fn rotate(issuer: &Issuer, next: IssuerSettings, publish: impl FnOnce(&KeySet)) -> Result<(), RotationError> {
-    let IssuerSettings { signing, former, config: _ } = next;
-    let kid = signing.kid().to_owned();
-    if issuer.keys().signing().kid() != kid {
-        if issuer.public_keys().get(&kid).is_some() {
-            // Back to a key of before. Verifiers know it all the while.
-            issuer.retire(&kid)?;
-        }
-        issuer.rotate(signing, publish)?;
-    }
-    let public = issuer.public_keys();
-    for (known, _) in public.iter().filter(|(known, _)| *known != kid && former.get(known).is_none()) {
-        issuer.retire(known)?;
-    }
-    Ok(())
+/// The keys that tokens are verified with: these, and the issuer's own.
+fn with_keys_of(issuer: Option<&Issuer>, keys: KeySet) -> Result<KeySet, KeySetError> {
+    issuer.map_or(Ok(keys.clone()), |issuer| keys.merge(&issuer.public_keys()))
 }
