@@ -289,6 +289,87 @@ fn check_says_what_is_in_the_way_for_people_and_for_programs() {
     assert!(json.contains("tls.client_ca"), "{json}");
 }
 
+#[test]
+fn a_limit_of_zero_and_traces_in_part_are_refused_with_the_key() {
+    let dir = cluster();
+    let store = "[stores.traces]\nurl = \"http://127.0.0.1:10428\"\n";
+    let limits = ["max_body_bytes", "max_spans", "max_attributes", "max_links", "max_string_bytes", "max_name_bytes"];
+    let of_traces = limits.into_iter().chain(["max_value_bytes"]).map(|key| ("traces.limits", key));
+    let of_listener =
+        ["max_connections", "max_connections_per_runner", "udp_buffer_bytes"].map(|key| ("listener", key));
+    let of_limits =
+        ["max_decoded_bytes", "body_memory_bytes", "body_memory_per_runner_bytes", "tenant_body_memory_bytes"];
+    let of_limits =
+        of_limits.into_iter().chain(["tenant_in_flight", "tenant_waiting", "wait_seconds", "runner_in_flight"]);
+    let rates = ["tenant_requests", "tenant_bytes", "runner_requests", "runner_bytes"];
+    let rates = rates.map(|rate| format!("{rate}_per_second"));
+    let of_limits = of_limits.chain(rates.iter().map(String::as_str)).map(|key| ("limits", key));
+    let of_operational =
+        ["max_points", "max_labels", "max_name_bytes", "max_value_bytes", "queue_chunks", "queue_bytes"];
+    let of_operational = of_operational.into_iter().chain(["timeout_seconds"]).map(|key| ("operational", key));
+    let mut sections = std::collections::BTreeMap::<_, String>::new();
+    let mut expected = Vec::new();
+    for (section, key) in of_traces.chain(of_listener).chain(of_limits).chain(of_operational) {
+        *sections.entry(section).or_default() += &format!("{key} = 0\n");
+        expected.push(format!("{section}.{key}: is "));
+    }
+    let listener = sections.remove("listener").unwrap();
+    let sections: String = sections.iter().map(|(section, keys)| format!("[{section}]\n{keys}")).collect();
+    let config = GOOD.replace("[tls]", &format!("{listener}[tls]")) + store + &sections;
+    let (code, message) = refusal(dir.path(), &config);
+    assert_eq!(code, Some(78), "{message}");
+    for expected in expected {
+        assert!(message.contains(&expected), "{expected:?} is not in:\n{message}");
+    }
+
+    let refused = |config: String, expected: &str| {
+        let (code, message) = refusal(dir.path(), &config);
+        assert!(code == Some(78) && message.contains(expected), "{expected:?} is not in {code:?}:\n{message}");
+    };
+    refused(
+        GOOD.to_owned() + "[traces]\nsample_ratio = 0.5\n",
+        "[traces]: says what to do with spans, but there is no store",
+    );
+    for ratio in ["1.1", "-0.1", "nan", "inf"] {
+        let expected = "traces.sample_ratio: is ";
+        refused(format!("{GOOD}{store}[traces]\nsample_ratio = {ratio}\n"), expected);
+    }
+}
+
+#[test]
+fn check_goes_on_as_far_as_it_can() {
+    let dir = cluster();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let file = dir.path().join("relay.toml");
+    let config = GOOD.replace("unix:/run/victoria-logs.sock", "http://127.0.0.1:9").replace("ca.pem", "missing.pem")
+        + &format!(
+            "[limits]\ntenant_in_flight = \"four\"\n[limitz]\na = 1\n[admin]\naddress = \"{}\"\n",
+            taken.local_addr().unwrap()
+        );
+    let config = config.replace("[tls]", "adress = 1\n[tls]");
+    std::fs::write(&file, config).unwrap();
+    let check = ["check", "--config", file.to_str().unwrap()];
+    let output = relay(&[&check[..], &["--json"]].concat());
+    let said: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let at: Vec<_> = said["findings"].as_array().unwrap().iter().map(|f| f["at"].as_str().unwrap()).collect();
+    assert_eq!(output.status.code(), Some(78));
+    for expected in [
+        "limitz",
+        "listener.adress",
+        "[limits]",
+        "tls.client_ca",
+        "stores.metrics.url",
+        "stores.logs.url",
+        "admin.address",
+    ] {
+        assert!(at.contains(&expected), "{expected} is not in {at:?}");
+    }
+    let output = relay(&check);
+    let (found, faults) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+    assert!(found.contains("fault: stores.logs.url") && !found.contains("all is well"), "{found}");
+    assert!(faults.contains("missing.pem") && faults.contains("limitz: unknown key"), "{faults}");
+}
+
 /// A relay that serves, and the lines of its log.
 struct Serving {
     child: std::process::Child,
@@ -342,7 +423,7 @@ fn it_reloads_on_a_changed_file_and_on_sighup_and_stops_in_good_order() {
     let removed = dir.path().join("removed.txt");
     std::fs::write(&removed, "").unwrap();
     let config = GOOD.to_owned() + "[runners]\nremoved = \"removed.txt\"\n[admin]\naddress = \"127.0.0.1:0\"\n";
-    std::fs::write(&file, config).unwrap();
+    std::fs::write(&file, &config).unwrap();
     let mut relay = Serving::start(&file);
     let started = relay.wait_for("relay started");
     assert!(started.contains("metrics=http://127.0.0.1:8428"), "{started}");
@@ -353,6 +434,15 @@ fn it_reloads_on_a_changed_file_and_on_sighup_and_stops_in_good_order() {
     std::fs::write(&removed, "not an id\n").unwrap();
     let fault = relay.wait_for("the configuration was not reloaded");
     assert!(fault.contains("removed.txt"), "{fault}");
+
+    // A file that comes after the configuration that names it.
+    std::fs::write(&removed, "").unwrap();
+    relay.wait_for("configuration reloaded");
+    std::fs::write(&file, config.replace("removed.txt", "late.txt")).unwrap();
+    let fault = relay.wait_for("the configuration was not reloaded");
+    assert!(fault.contains("late.txt"), "{fault}");
+    std::fs::write(dir.path().join("late.txt"), "r7\n").unwrap();
+    relay.wait_for("configuration reloaded");
     relay.signal("-TERM");
     relay.wait_for("relay stopped");
     assert!(relay.child.wait().unwrap().success());

@@ -3,26 +3,26 @@
 use std::path::Path;
 use std::time::SystemTime;
 
-use telemetry_relay::config::{self, ConfigFaults, ProcessEnv};
+use telemetry_relay::config::{self, ConfigFaults, ProcessEnv, Reading};
 use telemetry_relay::running::{Finding, Severity, examine};
 
 use super::Outcome;
 use super::exit::Failure;
 
 pub(super) fn run(path: &Path, json: bool) -> Outcome {
-    let settings = config::load(path, &ProcessEnv).inspect_err(|faults| {
-        if json {
-            print_json(&of_config(faults));
-        }
-    })?;
+    let Reading { settings, outside, .. } = config::read(path, &ProcessEnv);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Failure::other)?;
-    let findings = runtime.block_on(examine(&settings, SystemTime::now()));
+    let found = runtime.block_on(examine(&outside, SystemTime::now()));
+    let sound = settings.as_ref().map(drop).map_err(Clone::clone);
     if json {
-        print_json(&findings)
-    } else {
-        print_text(&findings)
+        let of_config = sound.as_ref().err().map(of_config).unwrap_or_default();
+        print_json(&[of_config, found.clone()].concat());
+    } else if sound.is_ok() || !found.is_empty() {
+        print_text(&found);
     }
-    let faults = findings.iter().filter(|finding| finding.severity == Severity::Fault).count();
+    // What is wrong with the configuration itself is said by whoever gets this.
+    sound?;
+    let faults = found.iter().filter(|finding| finding.severity == Severity::Fault).count();
     if faults == 0 { Ok(()) } else { Err(Failure::Other(format!("{faults} thing(s) in the way"))) }
 }
 

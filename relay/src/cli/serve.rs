@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use telemetry_daemon::{ServiceManager, start_log};
-use telemetry_relay::config::{self, ProcessEnv, Settings};
-use telemetry_relay::running::{FileWatch, Running};
+use telemetry_relay::config::{self, ProcessEnv, Reading, Settings};
+use telemetry_relay::running::{Applied, FileWatch, Running};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{MissedTickBehavior, interval};
 
@@ -49,8 +49,10 @@ async fn serve(path: &Path, settings: Settings) -> Outcome {
             () = files.changed() => {}
         }
         manager.reloading();
-        if let Some(named) = reload(path, &running) {
-            files.watch(named);
+        match reload(path, &running) {
+            (Ok(()), named) => files.watch(named),
+            // The broken configuration may want a file that is still to come; the one in force is still to be kept up with.
+            (Err(()), named) => files.watch_also(named),
         }
         manager.ready(&running.observer().summary());
     }
@@ -62,27 +64,26 @@ async fn serve(path: &Path, settings: Settings) -> Outcome {
 }
 
 /// Reads everything anew and puts it in force, or says what is wrong and leaves everything as it was. Returns the files that
-/// the configuration names now.
-fn reload(path: &Path, running: &Running) -> Option<Vec<PathBuf>> {
-    let outcome = config::load(path, &ProcessEnv).map_err(|faults| faults.to_string()).and_then(|settings| {
-        let files = settings.files.clone();
-        running.apply(settings).map(|applied| (files, applied)).map_err(|error| error.to_string())
+/// the configuration names now, in either case.
+fn reload(path: &Path, running: &Running) -> (Result<(), ()>, Vec<PathBuf>) {
+    let Reading { settings, files, .. } = config::read(path, &ProcessEnv);
+    let applied = settings.map_err(|faults| faults.to_string()).and_then(|settings| {
+        let applied = running.apply(settings);
+        applied.map_err(|error| error.to_string())
     });
-    running.observer().note_reload(match &outcome {
-        Ok((_, applied)) => Ok(applied.needs_restart.clone()),
-        Err(fault) => Err(fault.clone()),
-    });
-    match outcome {
-        Ok((files, applied)) => {
-            let needs_restart = applied.needs_restart.join(" ");
-            tracing::info!(closed_connections = applied.closed_connections, needs_restart, "configuration reloaded");
-            Some(files)
+    running.observer().note_reload(applied.as_ref().map(|done| done.needs_restart.clone()).map_err(Clone::clone));
+    let outcome = match applied {
+        Ok(Applied { needs_restart, closed_connections }) => {
+            let needs_restart = needs_restart.join(" ");
+            tracing::info!(closed_connections, needs_restart, "configuration reloaded");
+            Ok(())
         }
         Err(fault) => {
             tracing::error!(%fault, "the configuration was not reloaded; the one before stays in force");
-            None
+            Err(())
         }
-    }
+    };
+    (outcome, files)
 }
 
 /// What the first line of the log says, beside addresses that are known only once they are bound.

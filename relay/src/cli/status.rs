@@ -127,7 +127,7 @@ struct Refusal {
 pub(super) fn run(options: Options) -> Outcome {
     let address = match &options.config {
         None => options.address,
-        Some(path) => config::load(path, &ProcessEnv)?.fixed.admin.map(|admin| admin.address).ok_or_else(|| {
+        Some(path) => config::admin_address(path, &ProcessEnv)?.ok_or_else(|| {
             let remedy = "add [admin] to it and restart the relay";
             Failure::Other(format!("{}: has no [admin], so there is nobody to ask\n    {remedy}", path.display()))
         })?,

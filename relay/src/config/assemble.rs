@@ -12,10 +12,10 @@ use telemetry_proto::{RunnerId, Signal, limits};
 use super::identity::identity;
 use super::operational::Operational;
 use super::reset_key;
-use super::settings::{FixedSettings, IssuerSettings, Settings, TlsSettings};
+use super::settings::{FixedSettings, IssuerSettings, Outside, Settings, TlsSettings};
 use super::tenants::tenants;
 use super::writers::writers;
-use super::{AdminSection, ConfigFault, ConfigFaults, ConfigFile, ListenerSection, StoreSection, TlsSection};
+use super::{AdminSection, ConfigFault, ConfigFaults, ConfigFile, ListenerSection, Reading, StoreSection, TlsSection};
 use crate::admin::{AdminConfig, CertificateStatus};
 use crate::forward::{BackendSettings, StoreAddress};
 use crate::gate::{KeySet, MAX_JWKS_BYTES, PublicKey, RemovedRunners};
@@ -27,10 +27,15 @@ use crate::traces::TracesSettings;
 /// The ALPN protocol of HTTP/3 (RFC 9114 section 3.1).
 const ALPN_H3: &[u8] = b"h3";
 
-pub(super) fn assemble(file: &ConfigFile, path: &Path) -> Result<Settings, ConfigFaults> {
+/// `faults` are those that were found before.
+pub(super) fn assemble(file: &ConfigFile, path: &Path, mut faults: ConfigFaults) -> Reading {
     let base = path.parent().unwrap_or(Path::new("."));
-    let mut faults = ConfigFaults::default();
-    let tls = tls(&file.tls, base, &mut faults);
+    let credentials = credentials(&file.tls, base, &mut faults);
+    let certificate = credentials.as_ref().and_then(|credentials| {
+        let summary = telemetry_certs::describe(credentials.leaf());
+        Some(CertificateStatus::of(&faults.take("tls.certificate", "", summary)?))
+    });
+    let tls = tls(&file.tls, credentials.zip(certificate.clone()), base, &mut faults);
     let removed = removed(file, base, &mut faults);
     let issuer = issuer(file, base, &mut faults);
     let clients = tls.as_ref().map(|tls| &*tls.clients as _);
@@ -47,6 +52,16 @@ pub(super) fn assemble(file: &ConfigFile, path: &Path) -> Result<Settings, Confi
     let writers = writers(file, base, &mut faults);
     let tenants = tenants(file, &mut faults);
     check_tokens(file, &mut faults);
+    let admin = file.admin.as_ref().map(|s| AdminConfig { address: s.address, allow_remote: s.allow_remote });
+    let state_folder = file.state.folder.as_ref().map(|folder| base.join(folder));
+    let files = files(file, path, base);
+    let outside = Outside {
+        stores: stores.clone(),
+        certificate,
+        listener: Some(listener.clone()),
+        admin,
+        state_folder: state_folder.clone(),
+    };
     let settings = (|| {
         Some(Settings {
             tls: tls?,
@@ -65,17 +80,17 @@ pub(super) fn assemble(file: &ConfigFile, path: &Path) -> Result<Settings, Confi
             budget: file.limits.budget(),
             operational,
             fixed: FixedSettings {
-                listener: listener?,
-                admin: file.admin.as_ref().map(|s| AdminConfig { address: s.address, allow_remote: s.allow_remote }),
+                listener,
+                admin,
                 drain: Duration::from_secs(file.listener.drain_seconds),
-                stores: stores?,
+                stores,
                 operational: file.operational.clone(),
-                state_folder: file.state.folder.as_ref().map(|folder| base.join(folder)),
+                state_folder,
             },
-            files: files(file, path, base),
+            files: files.clone(),
         })
     })();
-    faults.into_result(settings)
+    Reading { settings: faults.into_result(settings), files, outside }
 }
 
 /// Every file that the settings came from.
@@ -90,7 +105,7 @@ fn files(file: &ConfigFile, path: &Path, base: &Path) -> Vec<PathBuf> {
     std::iter::once(path.to_owned()).chain(named.map(|named| base.join(named))).collect()
 }
 
-fn tls(section: &TlsSection, base: &Path, faults: &mut ConfigFaults) -> Option<TlsSettings> {
+fn credentials(section: &TlsSection, base: &Path, faults: &mut ConfigFaults) -> Option<Credentials> {
     let credentials = Credentials::from_files(base.join(&section.certificate), base.join(&section.key));
     let credentials = faults.take("tls.certificate and tls.key", "", credentials);
     if let Some(credentials) = &credentials {
@@ -101,6 +116,15 @@ fn tls(section: &TlsSection, base: &Path, faults: &mut ConfigFaults) -> Option<T
             "`telemetry-relay certs issue coordinator` makes one",
         );
     }
+    credentials
+}
+
+fn tls(
+    section: &TlsSection,
+    own: Option<(Credentials, CertificateStatus)>,
+    base: &Path,
+    faults: &mut ConfigFaults,
+) -> Option<TlsSettings> {
     let roots = faults.take("tls.client_ca", "", Roots::from_file(base.join(&section.client_ca)));
     let mut crls = Crls::default();
     for path in &section.crls {
@@ -108,7 +132,7 @@ fn tls(section: &TlsSection, base: &Path, faults: &mut ConfigFaults) -> Option<T
             crls.extend(more);
         }
     }
-    let (credentials, roots) = (credentials?, roots?);
+    let ((credentials, certificate), roots) = (own?, roots?);
     let server = telemetry_certs::server_config(ServerTls {
         credentials: &credentials,
         client_roots: &roots,
@@ -117,8 +141,7 @@ fn tls(section: &TlsSection, base: &Path, faults: &mut ConfigFaults) -> Option<T
     });
     let server = faults.take("[tls]", "", server).map(Arc::new)?;
     let clients = faults.take("[tls]", "", telemetry_certs::client_verifier(&roots, crls.ders()))?;
-    let summary = faults.take("tls.certificate", "", telemetry_certs::describe(credentials.leaf()))?;
-    Some(TlsSettings { server, clients, certificate: CertificateStatus::of(&summary) })
+    Some(TlsSettings { server, clients, certificate })
 }
 
 fn check_admin(section: &AdminSection, faults: &mut ConfigFaults) {
@@ -201,7 +224,8 @@ fn read_bounded(path: &Path) -> std::io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-fn stores(file: &ConfigFile, faults: &mut ConfigFaults) -> Option<Vec<(Signal, BackendSettings)>> {
+/// The stores; one that can't be is a fault, and left out.
+fn stores(file: &ConfigFile, faults: &mut ConfigFaults) -> Vec<(Signal, BackendSettings)> {
     let sections = [
         (Signal::Metrics, &file.stores.metrics),
         (Signal::Logs, &file.stores.logs),
@@ -214,7 +238,7 @@ fn stores(file: &ConfigFile, faults: &mut ConfigFaults) -> Option<Vec<(Signal, B
         "no store is configured, so every write would be refused",
         "add [stores.metrics], [stores.logs] or [stores.traces] with a url",
     );
-    configured.into_iter().map(|(signal, section)| Some((signal, store(signal, section, faults)?))).collect()
+    configured.into_iter().filter_map(|(signal, section)| Some((signal, store(signal, section, faults)?))).collect()
 }
 
 fn store(signal: Signal, section: &StoreSection, faults: &mut ConfigFaults) -> Option<BackendSettings> {
@@ -251,7 +275,9 @@ fn traces(file: &ConfigFile, faults: &mut ConfigFaults) -> TracesSettings {
         "add [stores.traces] with a url, or remove [traces]",
     );
     let settings = file.traces.clone().unwrap_or_default();
-    faults.take("[traces]", "", settings.check());
+    for fault in settings.check() {
+        faults.push(ConfigFault::new(format!("traces.{}", fault.key()), fault, "correct it, or leave the key out"));
+    }
     settings
 }
 
@@ -282,7 +308,15 @@ fn expectations(file: &ConfigFile) -> Expectations {
     expected
 }
 
-fn listener(section: &ListenerSection, base: &Path, faults: &mut ConfigFaults) -> Option<ListenerConfig> {
+fn listener(section: &ListenerSection, base: &Path, faults: &mut ConfigFaults) -> ListenerConfig {
+    for (key, value) in [
+        ("max_connections", section.max_connections),
+        ("max_connections_per_runner", section.max_connections_per_runner),
+        ("udp_buffer_bytes", section.udp_buffer_bytes),
+    ] {
+        let key = format!("listener.{key}");
+        faults.require(value > 0, &key, "is zero: nobody would get through", "set at least 1, or leave the key out");
+    }
     let mut config = ListenerConfig::new(section.address);
     config.tcp = section.tcp;
     config.max_connections = section.max_connections;
@@ -292,10 +326,9 @@ fn listener(section: &ListenerSection, base: &Path, faults: &mut ConfigFaults) -
     if let Some(path) = &section.reset_key {
         const REMEDY: &str = "name a file in a folder that the relay may write to; it is made when it is missing";
         let path = base.join(path);
-        config.reset_key =
-            Some(faults.take(&at("listener.reset_key", &path), REMEDY, reset_key::load_or_make(&path))?);
+        config.reset_key = faults.take(at("listener.reset_key", &path), REMEDY, reset_key::load_or_make(&path));
     }
-    Some(config)
+    config
 }
 
 fn at(key: &str, path: &Path) -> String {

@@ -31,16 +31,17 @@ impl fmt::Display for ConfigFault {
 pub struct ConfigFaults(Vec<ConfigFault>);
 
 impl ConfigFaults {
-    pub(super) fn one(fault: ConfigFault) -> Self {
-        Self(vec![fault])
-    }
-
     pub(super) fn push(&mut self, fault: ConfigFault) {
         self.0.push(fault);
     }
 
     /// Keeps the value of `result`, or its error as a fault at `at`.
-    pub(super) fn take<T, E: fmt::Display>(&mut self, at: &str, remedy: &str, result: Result<T, E>) -> Option<T> {
+    pub(super) fn take<T, E: fmt::Display>(
+        &mut self,
+        at: impl fmt::Display,
+        remedy: &str,
+        result: Result<T, E>,
+    ) -> Option<T> {
         result.map_err(|error| self.push(ConfigFault::new(at, error, remedy))).ok()
     }
 

@@ -251,49 +251,77 @@ impl ConfigFile {
     /// Every unknown key, and the first fault of each section.
     pub fn parse(text: &str, env: &dyn EnvSource) -> Result<Self, ConfigFaults> {
         let mut faults = ConfigFaults::default();
-        let mut table: Table = toml::from_str(text).map_err(|error| {
-            ConfigFaults::one(ConfigFault::new("the file", error.to_string().trim_end(), "write it as TOML 1.0"))
-        })?;
-        env::apply(&mut table, env, &mut faults);
-        let listener = section(&mut table, "listener", &mut faults);
-        let tls = section(&mut table, "tls", &mut faults);
-        let tokens = section(&mut table, "tokens", &mut faults);
-        let issuer = optional_section(&mut table, "issuer", &mut faults);
-        let identity = optional_section(&mut table, "identity", &mut faults);
-        let runners = section(&mut table, "runners", &mut faults);
-        let stores = section(&mut table, "stores", &mut faults);
-        let limits = section(&mut table, "limits", &mut faults);
-        let traces = optional_section(&mut table, "traces", &mut faults);
-        let operational = section(&mut table, "operational", &mut faults);
-        let state = section(&mut table, "state", &mut faults);
-        let admin = optional_section(&mut table, "admin", &mut faults);
-        let default_tenant = optional_text(&mut table, "default_tenant", &mut faults);
-        let tenants = sections(&mut table, "tenants", &mut faults);
-        let writers = sections(&mut table, "writers", &mut faults);
+        let file = Self::read(text, env, &mut faults);
+        faults.into_result(file)
+    }
+
+    /// What can be read of it, so that more can be found out than what is wrong with the text. What is no part of it, or can
+    /// do without its faulty section, is there in spite of the fault.
+    pub(super) fn read(text: &str, env: &dyn EnvSource, faults: &mut ConfigFaults) -> Option<Self> {
+        let mut table = table(text).map_err(|fault| faults.push(fault)).ok()?;
+        env::apply(&mut table, env, faults);
+        let listener = section(&mut table, "listener", faults);
+        let tls = section(&mut table, "tls", faults);
+        let tokens = section(&mut table, "tokens", faults);
+        let issuer = optional_section(&mut table, "issuer", faults);
+        let identity = optional_section(&mut table, "identity", faults);
+        let runners = section(&mut table, "runners", faults);
+        let stores = section(&mut table, "stores", faults);
+        let limits = section(&mut table, "limits", faults);
+        let traces = optional_section(&mut table, "traces", faults);
+        let operational = section(&mut table, "operational", faults);
+        let state = section(&mut table, "state", faults);
+        let admin = optional_section(&mut table, "admin", faults);
+        let default_tenant = optional_text(&mut table, "default_tenant", faults);
+        let tenants = sections(&mut table, "tenants", faults);
+        let writers = sections(&mut table, "writers", faults);
         for key in table.keys() {
             faults.push(unknown_key(key));
         }
-        let file = (|| {
-            Some(Self {
-                listener: listener?,
-                tls: tls?,
-                tokens: tokens?,
-                issuer: issuer?,
-                identity: identity?,
-                runners: runners?,
-                stores: stores?,
-                limits: limits?,
-                traces: traces?,
-                operational: operational?,
-                state: state?,
-                admin: admin?,
-                default_tenant: default_tenant?,
-                tenants: tenants?,
-                writers: writers?,
-            })
-        })();
-        faults.into_result(file)
+        Some(Self {
+            listener: listener?,
+            tls: tls?,
+            tokens: tokens?,
+            issuer: issuer?,
+            identity: identity.unwrap_or_default(),
+            runners: runners.unwrap_or_default(),
+            stores: stores?,
+            limits: limits.unwrap_or_default(),
+            traces: traces.unwrap_or_default(),
+            operational: operational.unwrap_or_default(),
+            state: state.unwrap_or_default(),
+            admin: admin.unwrap_or_default(),
+            default_tenant: default_tenant?,
+            tenants: tenants?,
+            writers: writers?,
+        })
     }
+}
+
+fn table(text: &str) -> Result<Table, ConfigFault> {
+    toml::from_str(text)
+        .map_err(|error| ConfigFault::new("the file", error.to_string().trim_end(), "write it as TOML 1.0"))
+}
+
+/// `[admin]`, whatever else is wrong. The outer `None` says that it can't be read.
+pub(super) fn admin(text: &str, env: &dyn EnvSource, faults: &mut ConfigFaults) -> Option<Option<AdminSection>> {
+    // Of a text that is no TOML the lines of the section may still be.
+    let mut table = table(text)
+        .or_else(|fault| match lines_of(text, "[admin]") {
+            lines if lines.is_empty() => Err(fault),
+            lines => table(&lines).map_err(|_| fault),
+        })
+        .map_err(|fault| faults.push(fault))
+        .ok()?;
+    env::apply(&mut table, env, &mut ConfigFaults::default());
+    optional_section(&mut table, "admin", faults)
+}
+
+/// The lines from `header` to the next one.
+fn lines_of(text: &str, header: &str) -> String {
+    let from = text.lines().skip_while(|line| line.trim() != header);
+    let section = from.enumerate().take_while(|(i, line)| *i == 0 || !line.trim_start().starts_with('['));
+    section.map(|(_, line)| format!("{line}\n")).collect()
 }
 
 /// Takes one section out of the table. A section that is not there is an empty one.

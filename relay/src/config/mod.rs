@@ -13,7 +13,8 @@ mod settings;
 mod tenants;
 mod writers;
 
-use std::path::Path;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 
 pub use assemble::read_keys;
 pub use env::{EnvSource, ProcessEnv};
@@ -24,23 +25,56 @@ pub use file::{
 };
 pub use limits::{LimitsSection, TenantLimitsSection};
 pub use operational::{Operational, OperationalSection};
-pub use settings::{FixedSettings, IssuerSettings, Settings, TlsSettings};
+pub use settings::{FixedSettings, IssuerSettings, Outside, Settings, TlsSettings};
 pub use tenants::{AccountFromSection, RuleSection, TenantSection};
 pub use writers::WriterSection;
 
+/// What became of a configuration that was read.
+pub struct Reading {
+    /// The settings, or everything that is wrong.
+    pub settings: Result<Settings, ConfigFaults>,
+    /// The files that it names, whether they could be read or not, and itself: when one of them changes, it is worth reading
+    /// again.
+    pub files: Vec<PathBuf>,
+    /// What of it can be tried out, whether the rest is sound or not.
+    pub outside: Outside,
+}
+
 /// Reads the file at `path`, applies the environment, and reads every key and certificate.
 /// Paths in the file are relative to the file's folder.
+pub fn read(path: &Path, env: &dyn EnvSource) -> Reading {
+    let mut faults = ConfigFaults::default();
+    let file = faults
+        .take(path.display(), UNREADABLE, std::fs::read_to_string(path))
+        .and_then(|text| ConfigFile::read(&text, env, &mut faults));
+    match file {
+        Some(file) => assemble::assemble(&file, path, faults),
+        None => Reading { settings: Err(faults), files: vec![path.to_owned()], outside: Outside::default() },
+    }
+}
+
+/// Reads as [`read`] does, for those who need all or nothing.
 ///
 /// # Errors
 /// Everything that is wrong, not the first.
 pub fn load(path: &Path, env: &dyn EnvSource) -> Result<Settings, ConfigFaults> {
-    let text = std::fs::read_to_string(path).map_err(|error| {
-        let remedy = "name a readable file with --config, or make one from the example in the operator's guide";
-        ConfigFaults::one(ConfigFault::new(path.display(), error, remedy))
-    })?;
-    let file = ConfigFile::parse(&text, env)?;
-    assemble::assemble(&file, path)
+    read(path, env).settings
 }
+
+/// The address of `[admin]`, if there is that section. Nothing else of the file needs to be sound: whoever asks for this may do
+/// so because it is not.
+///
+/// # Errors
+/// What is wrong with the file or the section.
+pub fn admin_address(path: &Path, env: &dyn EnvSource) -> Result<Option<SocketAddr>, ConfigFaults> {
+    let mut faults = ConfigFaults::default();
+    let section = faults
+        .take(path.display(), UNREADABLE, std::fs::read_to_string(path))
+        .and_then(|text| file::admin(&text, env, &mut faults));
+    section.map(|section| section.map(|section| section.address)).ok_or(faults)
+}
+
+const UNREADABLE: &str = "name a readable file with --config, or make one from the example in the operator's guide";
 
 /// Fuzz target: what can be said of a text without opening a file.
 #[cfg(feature = "fuzzing")]

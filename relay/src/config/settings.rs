@@ -70,6 +70,21 @@ impl Settings {
     }
 }
 
+/// What of a configuration can be tried out: as much of it as could be read.
+#[derive(Debug, Clone, Default)]
+pub struct Outside {
+    /// The stores, to ask them.
+    pub stores: Vec<(Signal, BackendSettings)>,
+    /// The certificate that the coordinator shows, to look at its life.
+    pub certificate: Option<CertificateStatus>,
+    /// Where to listen, to bind it.
+    pub listener: Option<ListenerConfig>,
+    /// Where operators look, likewise.
+    pub admin: Option<AdminConfig>,
+    /// Where what the relay remembers outlives a stop, to write there.
+    pub state_folder: Option<PathBuf>,
+}
+
 /// Which certificates are shown and accepted.
 pub struct TlsSettings {
     /// The coordinator's side of TLS.

@@ -7,7 +7,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
 
-use crate::config::Settings;
+use crate::admin::AdminConfig;
+use crate::config::Outside;
 use crate::forward::Backend;
 use crate::once::{BatchIdFile, FOLDER_REMEDY};
 
@@ -37,11 +38,11 @@ pub enum Severity {
     Warning,
 }
 
-/// Asks every store, tries the address, and looks at the certificate's life. The settings themselves are sound: they could
-/// not have been loaded otherwise.
-pub async fn examine(settings: &Settings, now: SystemTime) -> Vec<Finding> {
+/// Asks every store, tries the addresses, and looks at the certificate's life.
+pub async fn examine(outside: &Outside, now: SystemTime) -> Vec<Finding> {
+    let Outside { stores, certificate, listener, admin, state_folder } = outside;
     let mut findings = Vec::new();
-    for (signal, store) in &settings.fixed.stores {
+    for (signal, store) in stores {
         if let Err(refusal) = Backend::new(*signal, store.clone()).probe().await {
             findings.push(Finding {
                 severity: Severity::Fault,
@@ -51,22 +52,28 @@ pub async fn examine(settings: &Settings, now: SystemTime) -> Vec<Finding> {
             });
         }
     }
-    findings.extend(certificate(settings.tls.certificate.expires_at, now));
-    findings.extend(settings.fixed.state_folder.as_deref().and_then(state));
-    let listener = &settings.fixed.listener;
-    let address = listener.address;
-    findings.extend(UdpSocket::bind(address).err().map(|error| occupied("UDP", address, &error)));
-    if listener.tcp {
-        findings.extend(TcpListener::bind(address).err().map(|error| occupied("TCP", address, &error)));
-        findings.extend(descriptors(open_files(), listener.max_connections));
+    findings.extend(certificate.as_ref().and_then(|certificate| life(certificate.expires_at, now)));
+    findings.extend(state_folder.as_deref().and_then(state));
+    if let Some(listener) = listener {
+        let address = listener.address;
+        let occupied = |protocol, error| occupied("listener.address", protocol, address, &error);
+        findings.extend(UdpSocket::bind(address).err().map(|error| occupied("UDP", error)));
+        if listener.tcp {
+            findings.extend(TcpListener::bind(address).err().map(|error| occupied("TCP", error)));
+            findings.extend(descriptors(open_files(), listener.max_connections));
+        }
+    }
+    if let Some(AdminConfig { address, .. }) = admin {
+        let occupied = |error| occupied("admin.address", "TCP", *address, &error);
+        findings.extend(TcpListener::bind(address).err().map(occupied));
     }
     findings
 }
 
-fn occupied(protocol: &str, address: SocketAddr, error: &io::Error) -> Finding {
+fn occupied(at: &str, protocol: &str, address: SocketAddr, error: &io::Error) -> Finding {
     Finding {
         severity: Severity::Fault,
-        at: "listener.address".to_owned(),
+        at: at.to_owned(),
         problem: format!("{protocol} {address} can't be bound: {error}"),
         remedy: "choose another address, or stop what listens there (it may be the relay itself)".to_owned(),
     }
@@ -105,7 +112,7 @@ fn open_files() -> Option<usize> {
     line.split_ascii_whitespace().next()?.parse().ok()
 }
 
-fn certificate(expires_at: u64, now: SystemTime) -> Option<Finding> {
+fn life(expires_at: u64, now: SystemTime) -> Option<Finding> {
     let left = (UNIX_EPOCH + Duration::from_secs(expires_at)).duration_since(now).unwrap_or_default();
     let (severity, problem) = if left.is_zero() {
         (Severity::Fault, "has ended; no runner will connect".to_owned())
@@ -141,8 +148,7 @@ mod tests {
     #[test]
     fn a_certificate_is_a_warning_before_it_is_a_fault() {
         let now = UNIX_EPOCH + Duration::from_secs(1_000_000_000);
-        let severity =
-            |days: i64| certificate((1_000_000_000 + days * 86_400).cast_unsigned(), now).map(|f| f.severity);
+        let severity = |days: i64| life((1_000_000_000 + days * 86_400).cast_unsigned(), now).map(|f| f.severity);
         assert_eq!(severity(30), None);
         assert_eq!(severity(3), Some(Severity::Warning));
         assert_eq!(severity(-1), Some(Severity::Fault));

@@ -41,6 +41,12 @@ impl FileWatch {
         self.files = files;
     }
 
+    /// Watches these files as well.
+    pub fn watch_also(&mut self, files: Vec<PathBuf>) {
+        let more = files.into_iter().filter(|file| !self.files.contains(file));
+        self.watch(self.files.iter().cloned().chain(more).collect());
+    }
+
     /// Completes when a file has changed and has not changed again for one look, so that a file that is being written, or
     /// the second of a pair, is not taken for the whole.
     pub async fn changed(&mut self) {

@@ -63,6 +63,31 @@ impl TraceLimits {
         rewritten_bytes(len, self.max_spans)
     }
 
+    /// The limits that are zero and must not be, by the names of their keys below `traces`.
+    pub(super) fn zeros(&self) -> impl Iterator<Item = &'static str> + use<> {
+        // Zero as the nesting means scalars only.
+        let Self {
+            max_body_bytes,
+            max_spans,
+            max_attributes,
+            max_links,
+            max_nesting: _,
+            max_string_bytes,
+            max_name_bytes,
+            max_value_bytes,
+        } = *self;
+        let limits = [
+            ("limits.max_body_bytes", max_body_bytes),
+            ("limits.max_spans", max_spans),
+            ("limits.max_attributes", max_attributes),
+            ("limits.max_links", max_links),
+            ("limits.max_string_bytes", max_string_bytes),
+            ("limits.max_name_bytes", max_name_bytes),
+            ("limits.max_value_bytes", max_value_bytes),
+        ];
+        limits.into_iter().filter(|(_, limit)| *limit == 0).map(|(key, _)| key)
+    }
+
     /// How deep arrays and maps may nest.
     pub(super) fn nesting(&self) -> usize {
         self.max_nesting.min(NESTING_CEILING)

@@ -45,5 +45,5 @@ pub use limits::TraceLimits;
 pub use removed::{KeyClass, RemovedCounts};
 pub use rewrite::{RUNNER_ATTRIBUTE, Rewritten, rewrite};
 pub use rules::{DEFAULT_ATTRIBUTES, RuleError, TraceRules};
-pub use settings::{DEFAULT_SAMPLE_RATIO, NoRatio, TracesSettings};
+pub use settings::{DEFAULT_SAMPLE_RATIO, TracesFault, TracesSettings};
 pub use telemetry_proto::protobuf::WireError;

@@ -19,18 +19,39 @@ pub struct TracesSettings {
     pub limits: TraceLimits,
 }
 
-/// The ratio is no share.
+/// A setting under which spans would be lost.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
-#[error("sample_ratio is {0}, but a share is from 0 to 1")]
-pub struct NoRatio(f64);
+#[non_exhaustive]
+pub enum TracesFault {
+    /// The ratio is no share.
+    #[error("is {0}, but a share is from 0 to 1")]
+    NoRatio(f64),
+    /// With such a limit no body would get through, or nothing of what it is for.
+    #[error("is zero: nothing would get through")]
+    ZeroLimit {
+        /// Which one.
+        limit: &'static str,
+    },
+}
+
+impl TracesFault {
+    /// The key of the setting, below `traces`.
+    #[must_use]
+    pub const fn key(&self) -> &'static str {
+        match self {
+            Self::NoRatio(_) => "sample_ratio",
+            Self::ZeroLimit { limit } => limit,
+        }
+    }
+}
 
 impl TracesSettings {
-    /// Checks what its parts can't.
-    ///
-    /// # Errors
-    /// [`NoRatio`]
-    pub fn check(&self) -> Result<(), NoRatio> {
-        if (0.0..=1.0).contains(&self.sample_ratio) { Ok(()) } else { Err(NoRatio(self.sample_ratio)) }
+    /// Checks what its parts can't. Everything that is wrong, not the first.
+    #[must_use]
+    pub fn check(&self) -> Vec<TracesFault> {
+        let Self { sample_ratio, keep: _, limits } = self;
+        let ratio = (!(0.0..=1.0).contains(sample_ratio)).then_some(TracesFault::NoRatio(*sample_ratio));
+        ratio.into_iter().chain(limits.zeros().map(|limit| TracesFault::ZeroLimit { limit })).collect()
     }
 }
 

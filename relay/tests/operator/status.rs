@@ -55,6 +55,13 @@ fn a_relay_that_runs_says_how_it_is_and_the_exit_code_says_whether_it_is_well() 
         assert!(said.out.contains(expected), "{expected:?} is not in\n{}", said.out);
     }
     assert!(said.err.contains("the relay is not ready: the store for metrics does not answer"), "{}", said.err);
+    // The file on disk is of no use, and that is when one asks.
+    let admin = format!("[admin]\naddress = \"{address}\"\n");
+    for broken in ["[tls]\ncertificate = 7\n", "[limitz]\n", "[cut]\noff = \"\n"] {
+        std::fs::write(file(&dir, "relay.toml"), format!("{admin}{broken}{CONFIG}{broken}")).unwrap();
+        let said = relay(&["status", "--config", &file(&dir, "relay.toml")]);
+        assert!(said.code == Some(1) && said.out.contains("NOT READY"), "{broken}: {}{}", said.out, said.err);
+    }
     let json = relay(&["status", "--address", &address, "--json"]).json();
     assert_eq!((json["ready"].as_bool(), json["warnings"].as_array().map(Vec::len)), (Some(false), Some(0)));
 }

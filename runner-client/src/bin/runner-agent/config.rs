@@ -266,15 +266,23 @@ pub(crate) fn load(options: &Options) -> Result<Settings, ConfigFaults> {
     }
 }
 
-/// Reads where a running agent listens; nothing else is looked at.
+/// Reads where a running agent listens. Nothing else of the file needs to be sound: whoever asks for this may do so because
+/// it is not.
 pub(crate) fn load_listen(options: &Options) -> Result<ListenSection, ConfigFaults> {
     let mut faults = ConfigFaults::default();
-    let file = read(options, &mut faults);
+    let mut table = options.config.as_deref().map(|path| table(path, &mut faults)).unwrap_or_default();
+    table.retain(|name, _| name == "listen");
+    let file = resolve(table, options, &mut faults);
     if faults.0.is_empty() { Ok(file.listen) } else { Err(faults) }
 }
 
 fn read(options: &Options, faults: &mut ConfigFaults) -> File {
-    let mut table = options.config.as_deref().map(|path| table(path, faults)).unwrap_or_default();
+    let table = options.config.as_deref().map(|path| table(path, faults)).unwrap_or_default();
+    resolve(table, options, faults)
+}
+
+/// From the file's table to sections with whole paths, and with the flags over them.
+fn resolve(mut table: Table, options: &Options, faults: &mut ConfigFaults) -> File {
     let folder = options.config.as_deref().and_then(Path::parent).unwrap_or(Path::new("")).to_owned();
     let coordinators = match table.remove("coordinators").map(Value::try_into) {
         None => Vec::new(),
@@ -465,6 +473,20 @@ mod tests {
         assert!(dead_letters(&full.dead_letters, None, &mut faults).is_some());
         check_listen(&full.listen, &mut faults);
         assert!(faults.0.is_empty(), "{faults}");
+    }
+
+    #[test]
+    fn where_it_listens_is_read_whatever_else_is_wrong() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("agent.toml");
+        std::fs::write(
+            &path,
+            "nonsense = 1\ncoordinators = 7\n[spool]\nmax_bytes = 'x'\n[listen]\nsocket = 'a.sock'\n",
+        )
+        .unwrap();
+        let options = Options { config: Some(path), ..Options::default() };
+        assert_eq!(load_listen(&options).unwrap().socket, Some(dir.path().join("a.sock")));
+        assert!(load(&options).unwrap_err().0.len() >= 3);
     }
 
     #[test]
