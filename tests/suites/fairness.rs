@@ -1,8 +1,9 @@
-//! What a tenant costs another by flooding, trickling, bombs and resets: no request, and little time.
+//! What a tenant costs another by flooding, trickling, bombs and resets, and a runner another of its tenant: no request, and
+//! little time.
 //!
-//! Times are printed, and held to a bound that a loaded machine keeps. The stricter promise, that the other's p99 at most
-//! doubles, is for an idle machine; `docs/performance.md` has the numbers. The attacker's own work is not the relay's: it has
-//! a thread of its own, which goes last.
+//! Times are printed, and the best of three rounds is held to a bound that a loaded machine keeps. The stricter promise, that
+//! the other's p99 at most doubles, is for an idle machine; `docs/performance.md` has the numbers. The attacker's own work is
+//! not the relay's: it has a thread of its own, which goes last.
 
 #![allow(clippy::print_stderr, reason = "measurements are for people")]
 
@@ -31,6 +32,7 @@ telemetry_rig::suite! {
     a_tenant_that_sends_bombs_costs_another_nothing needs [Relay];
     a_tenant_that_sends_bodies_that_are_dear_to_read_costs_another_nothing needs [Relay];
     a_tenant_that_opens_and_resets_fifty_thousand_streams_costs_another_nothing needs [Relay];
+    a_runner_that_floods_leaves_the_others_of_its_tenant_served needs [Relay];
 }
 
 const TENANTS: &str = "[[tenants]]\nname = \"noisy\"\nmatch = [{ runner = \"r1\" }]\naccount = \"1\"\n\
@@ -40,10 +42,12 @@ const QUIET: usize = 1;
 const LINE: &str = "up 1 1790000000000\n";
 /// How long an attack lasts, if it does not end before.
 const ATTACK: Duration = Duration::from_secs(4);
-/// How often the quiet one writes, at least.
-const WRITES: usize = 200;
-/// What a p99 may be on a machine that does much else.
-const BOUND: Duration = Duration::from_secs(2);
+/// How long the quiet one writes in a round.
+const ROUND: Duration = Duration::from_secs(1);
+/// How often it does so, at least.
+const WRITES: usize = 10;
+/// What the p99 of a good round may be on a machine that does much else, if that is more than twice what it is alone.
+const BOUND: Duration = Duration::from_millis(300);
 
 /// The quiet one writes alone, then while the other attacks.
 async fn beside<A>(
@@ -54,10 +58,25 @@ async fn beside<A>(
 where
     A: Future<Output = TestResult>,
 {
-    let rig = Arc::new(Rig::builder().runners(2).relay_program(TENANTS).start().await?);
+    among(TENANTS, BOUND, what, store, attack).await
+}
+
+/// As [`beside`], with these tenants and another bound.
+async fn among<A>(
+    tenants: &str,
+    bound: Duration,
+    what: &str,
+    store: Option<Duration>,
+    attack: impl FnOnce(Arc<Rig>, Instant) -> A + Send + 'static,
+) -> TestResult
+where
+    A: Future<Output = TestResult>,
+{
+    let rig = Arc::new(Rig::builder().runners(2).relay_program(tenants).start().await?);
     rig.built_in_store().always(store.map(Fault::Delay));
     let quiet = rig.raw_client(QUIET).await?;
-    let alone = p99(&rig, &quiet, || false).await?;
+    let mut writes = 0;
+    let alone = p99(&rig, &quiet, &mut writes).await?;
     let attack = {
         let rig = Arc::clone(&rig);
         spawn_blocking(move || {
@@ -67,25 +86,36 @@ where
             runtime.block_on(attack(rig, Instant::now() + ATTACK))
         })
     };
-    let attacked = p99(&rig, &quiet, || !attack.is_finished()).await?;
+    let mut rounds = Vec::new();
+    while !attack.is_finished() {
+        rounds.push(p99(&rig, &quiet, &mut writes).await?);
+    }
     attack.await??;
-    let after = p99(&rig, &quiet, || false).await?;
-    eprintln!("{what}: p99 of another tenant {alone:.1?} alone, {attacked:.1?} meanwhile, {after:.1?} after");
+    // The last was not all of it during the attack.
+    rounds.pop();
+    rounds.sort_unstable();
+    let after = p99(&rig, &quiet, &mut writes).await?;
+    eprintln!("{what}: p99 of the other {alone:.1?} alone, {rounds:.1?} meanwhile, {after:.1?} after");
     // However large and dear a body is, what its sender may not write is not in the store.
     let samples = rig.metrics_store().samples().await?;
-    assert!(samples.len() >= 3 * WRITES && samples.iter().all(|sample| sample.label("entity").is_empty()));
-    assert!(attacked <= BOUND.max(2 * alone), "{attacked:?}, and {alone:?} alone");
+    assert!(samples.len() >= writes && samples.iter().all(|sample| sample.label("entity").is_empty()));
+    assert!(rounds.len() >= 2, "the attack was over before anything was measured: {rounds:?}");
+    // The best of three; a long attack has more.
+    let attacked = rounds[(rounds.len() - 1) / 3];
+    assert!(attacked <= bound.max(2 * alone), "{attacked:?}, and {alone:?} alone");
     Ok(())
 }
 
-/// Writes until `more` has enough, at least [`WRITES`] times. Every write is delivered.
-async fn p99(rig: &Rig, client: &RawClient, more: impl Fn() -> bool) -> Result<Duration, Box<dyn std::error::Error>> {
+/// Writes for a round. Every write is delivered.
+async fn p99(rig: &Rig, client: &RawClient, writes: &mut usize) -> Result<Duration, Box<dyn std::error::Error>> {
     let mut latencies = Vec::new();
-    while latencies.len() < WRITES || more() {
+    let end = Instant::now() + ROUND;
+    while latencies.len() < WRITES || Instant::now() < end {
         let before = Instant::now();
         write(rig, client, QUIET).send().await?.expect_delivered()?;
         latencies.push(before.elapsed());
     }
+    *writes += latencies.len();
     latencies.sort_unstable();
     Ok(latencies[latencies.len() * 99 / 100])
 }
@@ -96,20 +126,34 @@ fn write(rig: &Rig, client: &RawClient, runner: usize) -> RawRequest {
 
 async fn a_tenant_that_floods_costs_another_nothing() -> TestResult {
     // The store takes its time, so that the noisy one's places are taken and its requests queue up.
-    beside("flood", Some(Duration::from_millis(10)), async |rig: Arc<Rig>, end| {
-        let clients = join_all((0..4).map(|_| rig.raw_client(NOISY))).await;
-        let clients = clients.into_iter().collect::<Result<Vec<_>, _>>()?;
-        let flood = async |client: &RawClient| {
-            let request = write(&rig, client, NOISY);
-            while Instant::now() < end {
-                let answer = request.clone().send().await?;
-                if answer.expect_delivered().is_err() {
-                    answer.expect_refusal(Reason::TenantBusy)?;
-                }
+    beside("flood", Some(Duration::from_millis(10)), async |rig: Arc<Rig>, end| flood(&rig, end, 200, 0).await).await
+}
+
+/// So many requests at a time, on one connection for 50 of them. One that is refused comes back after `pause` ms.
+async fn flood(rig: &Rig, end: Instant, requests: usize, pause: u64) -> TestResult {
+    let clients = join_all((0..requests.div_ceil(50)).map(|_| rig.raw_client(NOISY))).await;
+    let clients = clients.into_iter().collect::<Result<Vec<_>, _>>()?;
+    let flood = async |client: &RawClient| {
+        let request = write(rig, client, NOISY);
+        while Instant::now() < end {
+            let answer = request.clone().send().await?;
+            if answer.expect_delivered().is_err() {
+                answer.expect_refusal(Reason::TenantBusy)?;
+                sleep(Duration::from_millis(pause)).await;
             }
-            TestResult::Ok(())
-        };
-        join_all((0..200).map(|n| flood(&clients[n % 4]))).await.into_iter().collect()
+        }
+        TestResult::Ok(())
+    };
+    join_all((0..requests).map(|n| flood(&clients[n / 50]))).await.into_iter().collect()
+}
+
+async fn a_runner_that_floods_leaves_the_others_of_its_tenant_served() -> TestResult {
+    // Everyone is one tenant, and the limits are the default: 4 at the store, 256 waiting, 32 of them one runner's, and as many
+    // more that come back when they were told to. The other one waits behind those: 0.17 s. The flood is of more than may wait,
+    // and heeds no Retry-After.
+    let bound = Duration::from_secs(1);
+    among("", bound, "flood of one runner", Some(Duration::from_millis(10)), async |rig: Arc<Rig>, end: Instant| {
+        flood(&rig, end + ATTACK, 400, 100).await
     })
     .await
 }
@@ -179,7 +223,7 @@ async fn a_tenant_that_sends_bodies_that_are_dear_to_read_costs_another_nothing(
 async fn a_tenant_that_opens_and_resets_fifty_thousand_streams_costs_another_nothing() -> TestResult {
     const STREAMS: usize = 50_000;
     beside("resets", None, async |rig: Arc<Rig>, end: Instant| {
-        let end = end + 5 * ATTACK;
+        let end = end + 9 * ATTACK;
         let frames = [RequestHead::write(Signal::Metrics, &rig.token(NOISY), 1_000_000).frame(), Frame::data(LINE)];
         let (mut streams, mut connections) = (0, 0);
         while streams < STREAMS && Instant::now() < end {
@@ -195,6 +239,7 @@ async fn a_tenant_that_opens_and_resets_fifty_thousand_streams_costs_another_not
             }
         }
         eprintln!("resets: {streams} streams on {connections} connections");
+        assert_eq!(streams, STREAMS, "not even that many were opened");
         Ok(())
     })
     .await

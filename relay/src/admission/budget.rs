@@ -107,10 +107,11 @@ impl BodyBudget {
         shares: Shares,
         limits: &BudgetLimits,
     ) -> Result<BodyReservation, Refusal> {
-        let until = Instant::now() + limits.max_wait;
-        let max_waiting = sender.allowance.limits().max_waiting;
+let until = Instant::now() + limits.max_wait;
+        let bounds = sender.allowance.limits();
+        let (max_waiting, max_waiting_of_one) = (bounds.max_waiting, bounds.max_waiting_of_one());
         let take = |line, capacity, max_waiting, reason| {
-            sender.take(line, bytes, Bounds { capacity, max_waiting }, until, reason)
+            sender.take(line, bytes, Bounds { capacity, max_waiting, max_waiting_of_one }, until, reason)
         };
         let of_runner = take(of_runner, shares.runner, max_waiting, Reason::MemoryShareExhausted).await?;
         let of_tenant = take(of_tenant, shares.tenant, max_waiting, Reason::MemoryShareExhausted).await?;

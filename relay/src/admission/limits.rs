@@ -34,11 +34,24 @@ impl Default for TenantLimits {
     }
 }
 
+/// The part of its tenant's waiting places that one runner may take, where its limits do not say: an eighth.
+const WAITING_OF_ONE: usize = 8;
+
+impl TenantLimits {
+    /// How many requests of one runner may wait.
+    pub(super) fn max_waiting_of_one(&self) -> usize {
+        self.runner.max_waiting.unwrap_or(self.max_waiting / WAITING_OF_ONE).max(1)
+    }
+}
+
 /// What one runner may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RunnerLimits {
     /// Requests at the stores at a time; `None` for as many as its tenant.
     pub max_in_flight: Option<usize>,
+    /// Requests that wait for one of its tenant's places, and again as many that wait for memory; `None` for an eighth of
+    /// its tenant's. One that floods fills no more of the line, and the others of its tenant are served behind that.
+    pub max_waiting: Option<usize>,
     /// Requests and bytes a second.
     pub rates: Rates,
     /// Memory for bodies, in bytes; `None` for what [`BudgetLimits`](super::BudgetLimits) gives every runner.

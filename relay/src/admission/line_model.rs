@@ -17,7 +17,9 @@ use super::queue::{Bounds, Turn};
 use crate::once::BatchId;
 
 const ACTORS: usize = 48;
-const BOUNDS: Bounds = Bounds { capacity: 8, max_waiting: 12 };
+/// Each has several requests at a time.
+const RUNNERS: usize = 8;
+const BOUNDS: Bounds = Bounds { capacity: 8, max_waiting: 12, max_waiting_of_one: 3 };
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The rules, as naively as they can be written.
@@ -54,8 +56,10 @@ impl Model {
             self.used += units;
             return (turn, Expected::Served);
         }
-        let fresh = self.waiting.iter().filter(|other| !other.with_ticket).count();
-        if ticket.is_none() && fresh >= BOUNDS.max_waiting {
+        let fresh: Vec<_> = self.waiting.iter().filter(|other| !other.with_ticket).collect();
+        let of_one = fresh.iter().filter(|other| other.actor % RUNNERS == actor % RUNNERS).count();
+        let is_full = fresh.len() >= BOUNDS.max_waiting || of_one >= BOUNDS.max_waiting_of_one;
+        if ticket.is_none() && is_full {
             return (turn, Expected::TurnedAway);
         }
         self.waiting.push(Waiting { turn, units, with_ticket: ticket.is_some(), actor });
@@ -128,7 +132,7 @@ struct World {
 impl World {
     fn new() -> Self {
         let actors = (0..ACTORS).map(|i| Actor {
-            caller: Caller { author: RunnerId::new(&format!("r{i}")).unwrap().into(), batch: None },
+            caller: Caller { author: RunnerId::new(&format!("r{}", i % RUNNERS)).unwrap().into(), batch: None },
             state: State::Away,
             woken: Arc::default(),
         });

@@ -5,9 +5,10 @@
 //!   while a single one holds more than there is;
 //! - nobody is served while someone with an earlier turn waits;
 //! - someone waits only while what they want does not fit;
-//! - at most `max_waiting` wait without a ticket; tickets, and those who wait with one, are at most [`MAX_TICKETS`].
+//! - at most `max_waiting` wait without a ticket, and of one runner at most `max_waiting_of_one`; tickets, and those who wait
+//!   with one, are at most [`MAX_TICKETS`], and of one runner at most [`MAX_TICKETS_OF_ONE`].
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::task::Waker;
 use std::time::Duration;
 
@@ -16,12 +17,16 @@ use tokio::time::Instant;
 use super::Caller;
 use super::pace::Pace;
 use super::tickets::{Ticket, Tickets};
+use crate::gate::Author;
 
 /// A number in the order in which requests first came. It is kept when a request is refused and comes back.
 pub(super) type Turn = u64;
 
 /// How many refused requests of one line keep their turn. One costs about 200 bytes.
 const MAX_TICKETS: usize = 1_024;
+
+/// And how many of one runner: one that hammers at the door can't keep everyone else's out of the book.
+const MAX_TICKETS_OF_ONE: usize = 32;
 
 /// Nobody is told to come back sooner or later than this.
 const SOONEST: Duration = Duration::from_secs(1);
@@ -35,6 +40,8 @@ const GRACE: Duration = Duration::from_secs(30);
 pub(super) struct Bounds {
     pub(super) capacity: u64,
     pub(super) max_waiting: usize,
+    /// How many of one runner may: one that floods leaves room to wait for the others of its tenant.
+    pub(super) max_waiting_of_one: usize,
 }
 
 /// What becomes of someone who comes.
@@ -54,15 +61,31 @@ pub(super) struct Queue {
     used: u64,
     next_turn: Turn,
     waiting: BTreeMap<Turn, Waiter>,
-    /// How many of those who wait came with a ticket.
-    with_ticket: usize,
+    /// How many wait.
+    all: Waiting,
+    /// How many of each runner wait, of which any does.
+    of: HashMap<Author, Waiting>,
     tickets: Tickets,
     pace: Pace,
     woken: Vec<Waker>,
 }
 
+/// A number of those who wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Waiting {
+    without_ticket: usize,
+    with_ticket: usize,
+}
+
+impl Waiting {
+    const fn count(&mut self, with_ticket: bool) -> &mut usize {
+        if with_ticket { &mut self.with_ticket } else { &mut self.without_ticket }
+    }
+}
+
 #[derive(Debug)]
 struct Waiter {
+    author: Author,
     units: u64,
     with_ticket: bool,
     waker: Option<Waker>,
@@ -75,7 +98,8 @@ impl Queue {
             used: 0,
             next_turn: 0,
             waiting: BTreeMap::new(),
-            with_ticket: 0,
+            all: Waiting::default(),
+            of: HashMap::new(),
             tickets: Tickets::default(),
             pace: Pace::new(),
             woken: Vec::new(),
@@ -109,15 +133,18 @@ impl Queue {
             self.used += units;
             return Arrival::Served;
         }
-        if ticket.is_none() && self.waiting.len() - self.with_ticket >= bounds.max_waiting {
+        let is_full = self.all.without_ticket >= bounds.max_waiting
+            || self.of(&caller.author).without_ticket >= bounds.max_waiting_of_one;
+        if ticket.is_none() && is_full {
             return Arrival::TurnedAway(self.turn_away(turn, caller, units, now));
         }
         if self.waiting.is_empty() {
             self.pace.line_forms(now);
         }
         let with_ticket = ticket.is_some();
-        self.with_ticket += usize::from(with_ticket);
-        self.waiting.insert(turn, Waiter { units, with_ticket, waker: None });
+        *self.all.count(with_ticket) += 1;
+        *self.of.entry(caller.author.clone()).or_default().count(with_ticket) += 1;
+        self.waiting.insert(turn, Waiter { author: caller.author.clone(), units, with_ticket, waker: None });
         Arrival::Waits(turn)
     }
 
@@ -134,7 +161,7 @@ impl Queue {
     /// Someone who waited goes away. If their turn had come by then, others have what they leave.
     pub(super) fn leave(&mut self, turn: Turn, units: u64) {
         match self.waiting.remove(&turn) {
-            Some(waiter) => self.with_ticket -= usize::from(waiter.with_ticket),
+            Some(waiter) => self.no_longer_waits(&waiter),
             None => self.used -= units,
         }
         self.serve();
@@ -146,7 +173,8 @@ impl Queue {
         let waiting = self.waiting.range(..turn).fold(units, |sum, (_, waiter)| sum.saturating_add(waiter.units));
         let ahead = waiting.saturating_add(self.tickets.units_before(turn));
         let after = self.pace.until_served(ahead, self.capacity, now).clamp(SOONEST, LATEST);
-        if self.tickets.len() + self.with_ticket < MAX_TICKETS && self.tickets.has_room_for(&caller.author) {
+        let of_one = self.tickets.of(&caller.author) + self.of(&caller.author).with_ticket;
+        if self.tickets.len() + self.all.with_ticket < MAX_TICKETS && of_one < MAX_TICKETS_OF_ONE {
             let expires = now + 2 * after + GRACE;
             let ticket = Ticket { turn, units, batch: caller.batch, due: now + after, expires };
             self.tickets.issue(&caller.author, ticket);
@@ -186,8 +214,22 @@ impl Queue {
         while self.waiting.first_key_value().is_some_and(|(_, first)| self.fits(first.units)) {
             let Some((_, waiter)) = self.waiting.pop_first() else { break };
             self.used += waiter.units;
-            self.with_ticket -= usize::from(waiter.with_ticket);
+            self.no_longer_waits(&waiter);
             self.woken.extend(waiter.waker);
+        }
+    }
+
+    fn of(&self, author: &Author) -> Waiting {
+        self.of.get(author).copied().unwrap_or_default()
+    }
+
+    fn no_longer_waits(&mut self, waiter: &Waiter) {
+        *self.all.count(waiter.with_ticket) -= 1;
+        if let Some(of_one) = self.of.get_mut(&waiter.author) {
+            *of_one.count(waiter.with_ticket) -= 1;
+            if *of_one == Waiting::default() {
+                self.of.remove(&waiter.author);
+            }
         }
     }
 }

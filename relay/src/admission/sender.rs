@@ -104,7 +104,12 @@ impl<'a> Sender<'a> {
     }
 
     async fn place(&self, line: &Arc<Line>, max: usize, deadline: Instant) -> Result<Place, Refusal> {
-        let bounds = Bounds { capacity: max as u64, max_waiting: self.allowance.limits.max_waiting };
+        let limits = &self.allowance.limits;
+        let bounds = Bounds {
+            capacity: max as u64,
+            max_waiting: limits.max_waiting,
+            max_waiting_of_one: limits.max_waiting_of_one(),
+        };
         self.take(line, 1, bounds, deadline, Reason::TenantBusy).await
     }
 
@@ -234,7 +239,7 @@ mod tests {
         for _ in 0..4 {
             held.push(sender(&a, "a").permit().await.unwrap());
         }
-        let crowd: Vec<_> = (0..50).map(|_| ask(&a, "a")).collect();
+        let crowd: Vec<_> = (0..50).map(|n| ask(&a, ["a", "a2", "a3"][n % 3])).collect();
         let _of_b = sender(&b, "b").permit().await.unwrap();
         tokio::task::yield_now().await;
         assert_eq!((a.in_flight(), a.waiting(), b.in_flight(), b.waiting()), (4, 50, 1, 0));
@@ -242,6 +247,39 @@ mod tests {
         let served = sender(&b, "b").permit().await;
         assert!(served.is_ok() && before.elapsed() == Duration::ZERO, "B is served within its own cap at once");
         crowd.into_iter().for_each(|waiter| waiter.abort());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_runner_that_floods_leaves_room_in_the_line_and_others_are_served_behind_its_share() {
+        const HOLD: Duration = Duration::from_millis(100);
+        let allowance = Arc::new(Allowance::new(TenantLimits::default()));
+        let flood: Vec<_> = (0..400)
+            .map(|_| {
+                let allowance = Arc::clone(&allowance);
+                // It obeys nothing, and comes back at once.
+                tokio::spawn(async move {
+                    loop {
+                        match sender(&allowance, "flooder").permit().await {
+                            Ok(_permit) => tokio::time::sleep(HOLD).await,
+                            Err(_) => tokio::time::sleep(Duration::from_millis(500)).await,
+                        }
+                    }
+                })
+            })
+            .collect();
+        let mut waits = Vec::new();
+        for _ in 0..50 {
+            tokio::time::sleep(Duration::from_millis(37)).await;
+            let before = Instant::now();
+            let permit = sender(&allowance, "other").permit().await.expect("the other one is never refused");
+            waits.push(before.elapsed());
+            assert!(allowance.waiting() <= 256 / 8 + 32, "its share, and those with tickets: {}", allowance.waiting());
+            drop(permit);
+        }
+        // Who waits before it, at four at a time.
+        let most = HOLD * (256 / 8 + 32) / 4 + HOLD;
+        assert!(waits.iter().all(|wait| *wait <= most), "{waits:?}");
+        flood.into_iter().for_each(|task| task.abort());
     }
 
     #[tokio::test(start_paused = true)]

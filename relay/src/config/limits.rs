@@ -41,6 +41,8 @@ pub struct LimitsSection {
     pub tenant_bytes_burst: Option<u64>,
     /// Requests at the stores at a time, per runner. Default: as many as its tenant.
     pub runner_in_flight: Option<usize>,
+    /// Requests of one runner that wait for one of its tenant's places. Default: an eighth of its tenant's.
+    pub runner_waiting: Option<usize>,
     /// Requests a second, per runner.
     pub runner_requests_per_second: Option<u64>,
     /// Requests at once after a rest, per runner. Default: those of 10 seconds.
@@ -70,6 +72,7 @@ impl Default for LimitsSection {
             tenant_bytes_per_second: None,
             tenant_bytes_burst: None,
             runner_in_flight: None,
+            runner_waiting: None,
             runner_requests_per_second: None,
             runner_requests_burst: None,
             runner_bytes_per_second: None,
@@ -101,6 +104,8 @@ pub struct TenantLimitsSection {
     pub bytes_burst: Option<u64>,
     /// Instead of `runner_in_flight`.
     pub runner_in_flight: Option<usize>,
+    /// Instead of `runner_waiting`.
+    pub runner_waiting: Option<usize>,
     /// Instead of `body_memory_per_runner_bytes`.
     pub runner_body_memory_bytes: Option<u64>,
     /// Instead of `runner_requests_per_second`.
@@ -129,6 +134,7 @@ impl LimitsSection {
         let optional = [
             ("tenant_body_memory_bytes", self.tenant_body_memory_bytes),
             ("runner_in_flight", self.runner_in_flight.map(|n| n as u64)),
+            ("runner_waiting", self.runner_waiting.map(|n| n as u64)),
         ];
         let optional = optional.into_iter().filter_map(|(key, value)| Some((key, value?, 1, NOTHING)));
         for (key, value, least, why) in required.into_iter().chain(optional) {
@@ -152,6 +158,7 @@ impl LimitsSection {
             },
             runner: RunnerLimits {
                 max_in_flight: self.runner_in_flight.map(|n| n.max(1)),
+                max_waiting: self.runner_waiting.map(|n| n.max(1)),
                 memory_bytes: None,
                 rates: Rates {
                     requests: rate("runner_requests", self.runner_requests_per_second, self.runner_requests_burst),
@@ -190,6 +197,7 @@ impl TenantLimitsSection {
             },
             runner: RunnerLimits {
                 max_in_flight: self.runner_in_flight.or(every.runner.max_in_flight),
+                max_waiting: self.runner_waiting.or(every.runner.max_waiting),
                 memory_bytes: self.runner_body_memory_bytes.or(every.runner.memory_bytes),
                 rates: Rates {
                     requests: rate(

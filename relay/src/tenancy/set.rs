@@ -151,6 +151,7 @@ fn check_limits(tenant: &TenantName, limits: &TenantLimits, faults: &mut Vec<Ten
         ("wait_seconds", limits.max_wait.is_zero()),
         ("body_memory_bytes", limits.memory_bytes == Some(0)),
         ("runner_in_flight", limits.runner.max_in_flight == Some(0)),
+        ("runner_waiting", limits.runner.max_waiting == Some(0)),
         ("runner_body_memory_bytes", limits.runner.memory_bytes == Some(0)),
     ];
     for (limit, is_zero) in zeros {

@@ -14,7 +14,7 @@ use crate::net::free_address;
 use crate::rig::{Parts, RelayProgram};
 
 /// As many requests at the store, and in line for it, as the load has under way: one tenant is all there is.
-const LIMITS: &str = "[limits]\ntenant_in_flight = 256\ntenant_waiting = 4096\n";
+const LIMITS: &str = "[limits]\ntenant_in_flight = 256\ntenant_waiting = 4096\nrunner_waiting = 4096\n";
 
 /// What differs from the usual.
 #[derive(Debug, Default)]
