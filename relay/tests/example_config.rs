@@ -1,12 +1,12 @@
 //! The example configuration is one: every key that is commented out can be put in.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use serde::Deserialize;
 use serde_aux::serde_introspection::serde_introspect;
 use telemetry_relay::config::{
-    AccountFromSection, AdminSection, ConfigFile, IssuerSection, LimitsSection, ListenerSection, OperationalSection,
-    RuleSection, RunnersSection, StateSection, StoreSection, TenantLimitsSection, TenantSection, TlsSection,
-    TokensSection,
+    AccountFromSection, ConfigFile, LimitsSection, RuleSection, StoreSection, StoresSection, TenantLimitsSection,
 };
+use telemetry_relay::traces::{TraceLimits, TracesSettings};
 
 const EXAMPLE: &str = include_str!("../../deploy/relay.example.toml");
 const NO_ENV: [(&str, &str); 0] = [];
@@ -49,32 +49,60 @@ fn section(headers: &[&str]) -> String {
     text.lines().filter(wanted).collect::<Vec<_>>().join("\n")
 }
 
+/// The keys of a section, by its type.
+fn keys<'de, T: Deserialize<'de>>(_: &T) -> &'static [&'static str] {
+    serde_introspect::<T>()
+}
+
 #[test]
 fn it_shows_every_key_that_there_is() {
+    let full = ConfigFile::parse(&uncommented(), &NO_ENV).map_err(|faults| faults.to_string()).unwrap();
+    // Without `..`: whoever adds a section adds it here.
+    let ConfigFile {
+        listener,
+        tls,
+        tokens,
+        issuer,
+        identity,
+        runners,
+        stores,
+        limits,
+        traces,
+        operational,
+        admin,
+        default_tenant,
+        tenants: all_tenants,
+        writers,
+    } = full;
+    let StoresSection { metrics, logs, traces: spans } = stores;
+    assert!([&metrics, &logs, &spans].into_iter().all(Option::is_some) && default_tenant.is_some());
     let tenants = &["[[tenants]]", "[tenants.limits]"][..];
     for (headers, keys) in [
-        (&["[listener]"][..], serde_introspect::<ListenerSection>()),
-        (&["[tls]"], serde_introspect::<TlsSection>()),
-        (&["[tokens]"], serde_introspect::<TokensSection>()),
-        (&["[issuer]"], serde_introspect::<IssuerSection>()),
-        (&["[runners]"], serde_introspect::<RunnersSection>()),
+        (&["[listener]"][..], keys(&listener)),
+        (&["[tls]"], keys(&tls)),
+        (&["[tokens]"], keys(&tokens)),
+        (&["[issuer]"], keys(&issuer.unwrap())),
+        (&["[identity]"], keys(&identity.unwrap())),
+        (&["[runners]"], keys(&runners)),
         (&["[stores."], serde_introspect::<StoreSection>()),
-        (&["[operational]"], serde_introspect::<OperationalSection>()),
-        (&["[limits]"], serde_introspect::<LimitsSection>()),
-        (tenants, serde_introspect::<TenantSection>()),
+        (&["[limits]"], keys::<LimitsSection>(&limits)),
+        (&["[traces]", "[traces."], keys::<TracesSettings>(&traces.unwrap())),
+        (&["[traces.limits]"], serde_introspect::<TraceLimits>()),
+        (&["[traces]"], &["attributes", "allow_all"]),
+        (&["[operational]"], keys(&operational)),
+        (&["[admin]"], keys(&admin.unwrap())),
+        (tenants, keys(&all_tenants[0])),
         (tenants, serde_introspect::<TenantLimitsSection>()),
         (tenants, serde_introspect::<RuleSection>()),
         (tenants, serde_introspect::<AccountFromSection>()),
-        (&["[state]"], serde_introspect::<StateSection>()),
-        (&["[admin]"], serde_introspect::<AdminSection>()),
+        (&["[[writers]]"], keys(&writers[0])),
     ] {
         assert!(!keys.is_empty(), "{headers:?}");
         let text = section(headers);
         for key in keys {
             let shown = text.lines().any(|line| {
-                [format!("{key} = "), format!("# {key} = "), format!("[tenants.{key}]")]
-                    .iter()
-                    .any(|s| line.starts_with(s))
+                let below = [format!("[tenants.{key}]"), format!("[traces.{key}]")];
+                [format!("{key} = "), format!("# {key} = ")].iter().chain(&below).any(|s| line.starts_with(s))
                     || line.contains(&format!("{{ {key} = "))
                     || line.contains(&format!(", {key} = "))
             });
