@@ -132,8 +132,8 @@ mod tests {
             let files = files(folder.path());
             files.replace(&old.chain_pem, &old.key_pem).unwrap();
             let steps: [&dyn Fn(); 4] = [
-                &|| write_new(&beside(&files.key), &new.key_pem, 0o600).unwrap(),
-                &|| write_new(&beside(&files.certificate), &new.chain_pem, 0o644).unwrap(),
+                &|| write_new(&beside(&files.key), new.key_pem.as_bytes(), 0o600).unwrap(),
+                &|| write_new(&beside(&files.certificate), new.chain_pem.as_bytes(), 0o644).unwrap(),
                 &|| fs::rename(beside(&files.certificate), &files.certificate).unwrap(),
                 &|| fs::rename(beside(&files.key), &files.key).unwrap(),
             ];

@@ -107,7 +107,7 @@ impl BodyBudget {
         shares: Shares,
         limits: &BudgetLimits,
     ) -> Result<BodyReservation, Refusal> {
-let until = Instant::now() + limits.max_wait;
+        let until = Instant::now() + limits.max_wait;
         let bounds = sender.allowance.limits();
         let (max_waiting, max_waiting_of_one) = (bounds.max_waiting, bounds.max_waiting_of_one());
         let take = |line, capacity, max_waiting, reason| {
