@@ -264,7 +264,7 @@ impl Relay {
             Err(refusal) => Err(refusal),
             Ok(()) => match route {
                 Ok(Route::Write(signal)) => self.write(signal, &peer, &parts, body).await,
-                Ok(Route::Policy) => self.policy(),
+                Ok(Route::Policy) => self.policy(&peer),
                 Ok(Route::MintToken) => self.mint(&peer, body).await,
                 Ok(Route::RenewCertificate) => self.renew(&peer, &parts, body).await,
                 Err(MatchError::NoSuchPath) => Err(Reason::RouteUnknown.into()),
@@ -431,19 +431,23 @@ impl Relay {
         }
     }
 
-    fn policy(&self) -> Result<Accepted, Refusal> {
+    /// What this peer should do. Its certificate says who asks; a token does not come with it.
+    fn policy(&self, peer: &Peer) -> Result<Accepted, Refusal> {
         let rules = self.rules.load();
+        let mut signals = self.backends.signals();
+        signals.retain(|signal| self.tenancy.may_write(peer, *signal));
+        let makes_spans = signals.contains(&Signal::Traces);
         let stores = [&self.backends.metrics, &self.backends.logs, &self.backends.traces];
         let zstd = stores.into_iter().flatten().all(|b| b.settings().zstd);
         let encodings = ["identity", "gzip"].into_iter().chain(zstd.then_some("zstd"));
         Accepted::json(&Policy {
-            signals: self.backends.signals(),
+            signals,
             encodings: encodings.map(str::to_owned).collect(),
             limits: PolicyLimits {
                 max_body_bytes: rules.body.max_body_bytes,
                 max_decoded_bytes: rules.body.max_decoded_bytes,
             },
-            traces: self.backends.traces.as_ref().map(|_| TracesPolicy { sample_ratio: rules.traces.sample_ratio }),
+            traces: makes_spans.then_some(TracesPolicy { sample_ratio: rules.traces.sample_ratio }),
             server_time: self.clock.now().into(),
         })
     }

@@ -50,9 +50,13 @@ url = "http://127.0.0.1:9"
 
 impl Relay {
     async fn start() -> Self {
+        Self::start_with(CONFIG).await
+    }
+
+    async fn start_with(config: &str) -> Self {
         let (cluster, dir) = (Cluster::new(), TempDir::new().unwrap());
         let path = |name: &str| dir.path().join(name);
-        std::fs::write(path("relay.toml"), CONFIG).unwrap();
+        std::fs::write(path("relay.toml"), config).unwrap();
         std::fs::write(path("ca.pem"), cluster.authority.certificate_pem()).unwrap();
         std::fs::write(path("removed.txt"), "# nobody\n").unwrap();
         std::fs::write(path("signing.pem"), signing_key()).unwrap();
@@ -154,6 +158,12 @@ async fn mint(requests: &mut SendRequest) -> String {
 async fn ask_for_a_token(requests: &mut SendRequest) -> (StatusCode, Option<Reason>, Bytes) {
     let request = serde_json::to_vec(&MintRequest::telemetry_writer(&[Signal::Metrics])).unwrap();
     call(requests, Method::POST, "/_identity/token", None, request).await
+}
+
+async fn policy(requests: &mut SendRequest) -> serde_json::Value {
+    let (status, _, body) = call(requests, Method::GET, "/_telemetry/policy", None, Vec::new()).await;
+    assert_eq!(status, StatusCode::OK);
+    serde_json::from_slice(&body).unwrap()
 }
 
 /// What a token says, without a look at its signature.
@@ -422,23 +432,18 @@ async fn limits_hold_from_the_next_request_on() {
     let client = relay.connect(&relay.cluster.runner("r1")).await;
     let mut requests = client.http().await;
     let token = mint(&mut requests).await;
-    let policy = |requests: SendRequest| async move {
-        let mut requests = requests;
-        let body = call(&mut requests, Method::GET, "/_telemetry/policy", None, Vec::new()).await.2;
-        serde_json::from_slice::<serde_json::Value>(&body).unwrap()
-    };
     let without_length = |requests: SendRequest, token: String| async move {
         let mut requests = requests;
         let path = Signal::Metrics.write_path();
         call_with(&mut requests, Method::POST, path, Some(&token), b"up 1\n".to_vec(), None).await.1
     };
-    assert_eq!(policy(requests.clone()).await["limits"]["max_decoded_bytes"], 128 << 20);
+    assert_eq!(policy(&mut requests).await["limits"]["max_decoded_bytes"], 128 << 20);
     assert_eq!(without_length(requests.clone(), token.clone()).await, Some(Reason::LengthRequired));
 
     let limits = "[limits]\nallow_unknown_length = true\nmax_decoded_bytes = 50000000\nbody_memory_bytes = 60000000\n";
     relay.write("relay.toml", CONFIG.to_owned() + limits);
     assert_eq!(relay.reload(), Applied::default());
-    assert_eq!(policy(requests.clone()).await["limits"]["max_decoded_bytes"], 50_000_000);
+    assert_eq!(policy(&mut requests).await["limits"]["max_decoded_bytes"], 50_000_000);
     assert_eq!(without_length(requests.clone(), token).await, Some(Reason::BackendUnreachable));
 }
 
@@ -475,6 +480,26 @@ async fn each_section_takes_effect_at_once_or_is_named_as_one_that_needs_a_resta
         relay.write("relay.toml", &config);
         assert_eq!(relay.reload().needs_restart, needs_restart, "{config}");
     }
+}
+
+#[tokio::test]
+async fn a_runner_is_told_to_make_spans_if_its_tenant_may_write_them() {
+    let relay = Relay::start_with(&(CONFIG.to_owned() + "[stores.traces]\nurl = \"http://127.0.0.1:9\"\n")).await;
+    let (first, second) =
+        (relay.connect(&relay.cluster.runner("r1")).await, relay.connect(&relay.cluster.runner("r2")).await);
+    let (mut with, mut without) = (first.http().await, second.http().await);
+    for requests in [&mut with, &mut without] {
+        assert_eq!(policy(requests).await["traces"]["sample_ratio"], 0.01);
+    }
+    let tenants = "[stores.traces]\nurl = \"http://127.0.0.1:9\"\n[traces]\nsample_ratio = 0.5\n\
+                   [[tenants]]\nname = 'a'\naccount = '1'\nmatch = [{ runner = 'r1' }]\n\
+                   [[tenants]]\nname = 'b'\naccount = '2'\nmatch = [{ runner = 'r2' }]\nsignals = ['metrics']\n";
+    relay.write("relay.toml", CONFIG.to_owned() + tenants);
+    assert_eq!(relay.reload(), Applied::default());
+    assert_eq!(policy(&mut with).await["traces"]["sample_ratio"], 0.5);
+    let told = policy(&mut without).await;
+    assert!(told["traces"].is_null(), "{told}");
+    assert_eq!(told["signals"], serde_json::json!(["metrics"]));
 }
 
 #[tokio::test]

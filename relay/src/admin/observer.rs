@@ -1,6 +1,6 @@
 //! Everything that is shown, gathered.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
@@ -12,7 +12,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::Registry;
 use telemetry_daemon::ProcessCollector;
-use telemetry_proto::Clock;
+use telemetry_proto::{Clock, WriterName};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use super::expiry;
@@ -138,14 +138,19 @@ impl Observer {
     }
 
     fn writers(&self, connected: &[Connected], now: SystemTime) -> Vec<WriterStatus> {
+        let mut of_writer: HashMap<&WriterName, Vec<&Connected>> = HashMap::new();
+        for connection in connected {
+            if let Some(writer) = connection.peer.author().writer() {
+                of_writer.entry(writer).or_default().push(connection);
+            }
+        }
         let status = |writer: &Writer| {
-            let is_its = |connection: &&Connected| connection.peer.author().writer() == Some(&writer.name);
-            let connections: Vec<_> = connected.iter().filter(is_its).collect();
+            let connections = of_writer.get(&writer.name).map(Vec::as_slice).unwrap_or_default();
             WriterStatus {
                 name: writer.name.to_string(),
                 tenant: self.service.tenancy().of_writer(&writer.name).map(|tenant| tenant.name().to_string()),
                 signals: writer.signals.iter().map(|signal| signal.as_str()).collect(),
-                connection: connection_status(&connections, now),
+                connection: connection_status(connections, now),
             }
         };
         self.service.writers().snapshot().as_slice().iter().map(status).collect()

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
-use telemetry_proto::{Reason, RunnerId, WriterName};
+use telemetry_proto::{Reason, RunnerId, Signal, WriterName};
 
 use super::rule::Facts;
 use super::{Rule, Tenant, TenantName, TenantSet};
-use crate::gate::{Author, Principal};
+use crate::gate::{Author, Peer, Principal};
 
 /// The tenants that are in force.
 #[derive(Debug)]
@@ -105,6 +105,21 @@ impl Tenancy {
         tenant.map(Arc::clone).ok_or(Reason::TenantUnknown)
     }
 
+    /// Whether a peer's tenant may write `signal`. A runner's may depend on the token that it will show: then it is whether
+    /// one of those that it can have by its certificate may.
+    #[must_use]
+    pub fn may_write(&self, peer: &Peer, signal: Signal) -> bool {
+        let current = self.current.load();
+        match peer.author() {
+            Author::Runner(runner) => {
+                let certificate_organization = peer.identity().organization();
+                let facts = Facts { runner, certificate_organization, token_organization: None };
+                current.possible(facts).into_iter().any(|tenant| tenant.writes(signal))
+            }
+            Author::Writer(name) => current.of_writer(name).is_some_and(|tenant| tenant.writes(signal)),
+        }
+    }
+
     /// The tenant of a writer that is no runner.
     #[must_use]
     pub fn of_writer(&self, name: &WriterName) -> Option<Arc<Tenant>> {
@@ -163,6 +178,23 @@ impl Snapshot {
         first.or(exact).map(|choice| &choice.tenant).or(self.default.as_ref())
     }
 
+    /// The tenants that a runner can have, whatever its token says.
+    fn possible(&self, facts: Facts<'_>) -> Vec<&Arc<Tenant>> {
+        let exact = self.exact.get(facts.runner);
+        let before_exact = exact.map_or(usize::MAX, |choice| choice.order);
+        let mut possible = Vec::new();
+        for (rule, choice) in self.rules.iter().take_while(|(_, choice)| choice.order < before_exact) {
+            if rule.matches_certificate(facts) {
+                possible.push(&choice.tenant);
+                if rule.token_organization.is_none() {
+                    return possible;
+                }
+            }
+        }
+        possible.extend(exact.map(|choice| &choice.tenant).or(self.default.as_ref()));
+        possible
+    }
+
     fn of_writer(&self, name: &WriterName) -> Option<&Arc<Tenant>> {
         match &self.writers {
             Writers::All(tenant) => Some(tenant),
@@ -177,6 +209,7 @@ mod tests {
     use super::super::{Stores, TenantPlan, TenantSettings};
     use super::*;
     use crate::admission::{Caller, TenantLimits};
+    use crate::gate::fixtures::peer;
 
     fn set(tenants: &[(&str, &[Rule])], default: Option<&str>) -> TenantSet {
         let tenants = tenants.iter().map(|(name, rules)| TenantSettings {
@@ -219,6 +252,22 @@ mod tests {
         }
         let with_default = Tenancy::new(&set(&[("a", a), ("b", &[])], Some("b")));
         assert_eq!(resolve(&with_default, "x", "", "").as_deref(), Some("b"));
+    }
+
+    #[test]
+    fn what_a_runner_may_write_is_what_any_of_its_possible_tenants_may() {
+        let a: &[Rule] = &[rule("", "", "acme"), rule("edge-7", "", "")];
+        let b: &[Rule] = &[rule("edge-8", "", ""), rule("edge-*", "", "")];
+        let mut set = set(&[("a", a), ("b", b), ("rest", &[])], Some("rest"));
+        set.plan.tenants[0].signals = Some(vec![Signal::Traces]);
+        set.plan.tenants[1].signals = Some(vec![Signal::Logs]);
+        set.plan.tenants[2].signals = Some(vec![Signal::Metrics]);
+        let tenancy = Tenancy::new(&set);
+        let may = |runner: &str| Signal::ALL.map(|signal| tenancy.may_write(&peer(runner), signal));
+        assert_eq!(may("edge-7"), [false, false, true]);
+        assert_eq!(may("edge-8"), [false, true, true], "with a token of acme it is a's");
+        assert_eq!(may("edge-9"), [false, true, true]);
+        assert_eq!(may("x"), [true, false, true]);
     }
 
     #[test]

@@ -100,10 +100,13 @@ impl Rule {
     }
 
     pub(super) fn matches(&self, facts: Facts<'_>) -> bool {
-        let is = |wanted: &Option<String>, fact: Option<&str>| wanted.as_deref().is_none_or(|w| fact == Some(w));
+        self.matches_certificate(facts) && is(&self.token_organization, facts.token_organization)
+    }
+
+    /// Whether it matches with some token.
+    pub(super) fn matches_certificate(&self, facts: Facts<'_>) -> bool {
         self.runner.as_ref().is_none_or(|pattern| pattern.matches(facts.runner))
             && is(&self.certificate_organization, facts.certificate_organization)
-            && is(&self.token_organization, facts.token_organization)
     }
 
     /// Whether every principal that `other` matches is one that this matches. An `other` behind it can then never match.
@@ -153,6 +156,10 @@ impl fmt::Display for Rule {
         }
         Ok(())
     }
+}
+
+fn is(wanted: &Option<String>, fact: Option<&str>) -> bool {
+    wanted.as_deref().is_none_or(|wanted| fact == Some(wanted))
 }
 
 #[cfg(test)]
