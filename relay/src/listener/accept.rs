@@ -99,10 +99,12 @@ impl Acceptance {
         async move {
             let Admitted { incoming, handshake, place: _place } = admitted;
             let tls = shared.tls.load_full();
-            let shaken = connection::shake_hands(incoming, &tls, &shared).await;
+            // Each stage in a box of its own: a task is as large as its largest stage for as long as it lives, and a
+            // connection that waits for its next request is to cost little.
+            let shaken = Box::pin(connection::shake_hands(incoming, &tls, &shared)).await;
             drop(handshake);
             if let Some((connection, connected)) = shaken {
-                connection::serve(connection, connected, &tls, service, shared).await;
+                Box::pin(connection::serve(connection, connected, &tls, service, shared)).await;
             }
         }
     }

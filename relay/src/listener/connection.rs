@@ -99,13 +99,17 @@ pub(super) async fn serve<S, B>(
         return;
     }
     tracing::debug!(peer = %peer.author(), remote = %peer.remote(), "peer connected");
-    let begun = timeout(shared.config.handshake_timeout, server::begin(connection.clone(), shared.config.guard)).await;
+    let beginning = Box::pin(server::begin(connection.clone(), shared.config.guard));
+    let begun = timeout(shared.config.handshake_timeout, beginning).await;
     let Ok(Ok((acceptor, monitor))) = begun else {
         shared.metrics.count_ended("no-http3");
         connection.close(varint(Code::H3_INTERNAL_ERROR), b"HTTP/3 did not begin");
         return;
     };
-    serve_requests(acceptor, &monitor, &peer, service, &shared).await;
+    // In a box, it is there once; a future holds what it is given and what it made of that.
+    let mut acceptor = Box::new(acceptor);
+    serve_requests(&mut acceptor, &monitor, &peer, service, &shared).await;
+    drop(acceptor);
     if let Some(violation) = monitor.violation() {
         shared.metrics.count_ended(violation.as_str());
         tracing::warn!(peer = %peer.author(), remote = %peer.remote(), %violation, "a connection broke the rules");
@@ -113,7 +117,7 @@ pub(super) async fn serve<S, B>(
     tracing::debug!(peer = %peer.author(), remote = %peer.remote(), "peer disconnected");
 }
 
-async fn serve_requests<S, B>(mut acceptor: Acceptor, monitor: &Monitor, peer: &Peer, service: S, shared: &Shared)
+async fn serve_requests<S, B>(acceptor: &mut Acceptor, monitor: &Monitor, peer: &Peer, service: S, shared: &Shared)
 where
     S: Service<Request<RequestBody>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
     S::Future: Send,
@@ -139,11 +143,13 @@ where
             // Finished requests make room for new ones.
             Some(ended) = requests.join_next() => account(ended, &shared.metrics),
             () = drain_begins(&mut draining), if phase == Phase::Open => {
-                let Ok(last_call) = announce_end(&mut acceptor, monitor, config.write_timeout).await else { break };
+                let announced = Box::pin(announce_end(acceptor, monitor, config.write_timeout)).await;
+                let Ok(last_call) = announced else { break };
                 phase = Phase::LastCall(last_call);
             }
             () = sleep_until(phase.ends()), if matches!(phase, Phase::LastCall(_)) => {
-                let Ok(()) = close_door(&mut acceptor, monitor, config.write_timeout).await else { break };
+                let closed = Box::pin(close_door(acceptor, monitor, config.write_timeout)).await;
+                let Ok(()) = closed else { break };
                 phase = Phase::Closed;
             }
             in_time = &mut settings, if !has_settings => match in_time {
