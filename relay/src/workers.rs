@@ -1,6 +1,6 @@
 //! Threads for work that others must not wait for.
 
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 use std::thread::{Builder, available_parallelism};
 
 use telemetry_proto::Reason;
@@ -75,7 +75,8 @@ impl Workers {
 fn step_back() {
     #[cfg(target_os = "linux")]
     if let Err(error) = rustix::process::setpriority_process(None, NICE) {
-        tracing::debug!(%error, "a worker thread keeps the priority of its process");
+        static SAID: Once = Once::new();
+        SAID.call_once(|| tracing::warn!(%error, "worker threads keep the priority of their process"));
     }
 }
 
