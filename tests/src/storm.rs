@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use telemetry_proto::RunnerId;
 use telemetry_runner_client::{Client, LateTokenSource, Point};
 use tokio::sync::Semaphore;
@@ -23,7 +23,7 @@ use crate::stores::Fault;
 /// Runners that connect at a time at first: that is no storm.
 const AT_ONCE: usize = 32;
 /// How long a runner may take for anything before it counts as starved.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(240);
 /// How long the relay is away.
 const AWAY: Duration = Duration::from_secs(2);
 /// Batches that are under way when the relay goes, as many as may wait at a relay whose store is slow. More would be told to come back
@@ -38,7 +38,7 @@ const LOOK_WITHIN: Duration = Duration::from_secs(5);
 type Failure = Box<dyn Error + Send + Sync>;
 
 /// What was seen.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct StormReport {
     /// How many runners there were.
     pub runners: usize,
@@ -53,16 +53,18 @@ pub struct StormReport {
 }
 
 /// How the crowd came back after the relay did.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Return {
     /// How the relay went away.
     pub how: Departure,
     /// Batches of the crowd that the relay had under way when it went away.
     pub under_way: u64,
-    /// From the start of the relay until the last runner had delivered all that waited.
+    /// From the start of the relay until everyone was connected, as the relay says.
     pub all_back_in: Duration,
-    /// Until half of them had.
-    pub half_back_in: Duration,
+    /// Until half of them had delivered all that waited.
+    pub half_delivered_in: Duration,
+    /// Until the last had.
+    pub all_delivered_in: Duration,
     /// The most handshakes that the relay was seen to have under way.
     pub handshakes_peak: u64,
     /// How often it asked an address to prove itself first.
@@ -72,7 +74,7 @@ pub struct Return {
 }
 
 /// How a relay goes away.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Departure {
     /// It is asked to: it finishes what runs.
     #[serde(rename = "SIGTERM")]
@@ -180,6 +182,7 @@ async fn storm(
 
     let back = Instant::now();
     let mut figures = Figures::default();
+    let mut all_back_in = None;
     let mut times = Vec::new();
     let coming = async {
         while let Some(delivered) = delivering.join_next().await {
@@ -192,6 +195,9 @@ async fn storm(
         rig.relay().restart().await?;
         loop {
             if let Ok(Ok(now)) = timeout(LOOK_WITHIN, Figures::read(admin)).await {
+                if now.connections >= crowd.len() as u64 {
+                    all_back_in.get_or_insert_with(|| back.elapsed());
+                }
                 figures = Figures { handshakes: figures.handshakes.max(now.handshakes), ..now };
             }
             sleep(LOOK_EVERY).await;
@@ -205,8 +211,10 @@ async fn storm(
     Ok(Return {
         how,
         under_way,
-        all_back_in: times.last().copied().unwrap_or_default(),
-        half_back_in: times.get(times.len() / 2).copied().unwrap_or_default(),
+        // Everyone has been there when all have delivered.
+        all_back_in: all_back_in.or(times.last().copied()).unwrap_or_default(),
+        half_delivered_in: times.get(times.len() / 2).copied().unwrap_or_default(),
+        all_delivered_in: times.last().copied().unwrap_or_default(),
         handshakes_peak: figures.handshakes,
         retries: figures.retries,
         ignored: figures.ignored,
@@ -250,6 +258,7 @@ impl Runner {
 /// What the relay says of itself.
 #[derive(Debug, Default)]
 struct Figures {
+    connections: u64,
     handshakes: u64,
     requests_running: u64,
     retries: u64,
@@ -266,6 +275,7 @@ impl Figures {
         };
         let refused = "telemetry_listener_connections_refused_total";
         Ok(Self {
+            connections: sum("telemetry_listener_connections_active", ""),
             handshakes: sum("telemetry_listener_handshakes_running", ""),
             requests_running: sum("telemetry_listener_requests_running", ""),
             retries: sum(refused, "\"retry\""),
@@ -298,11 +308,12 @@ impl fmt::Display for StormReport {
         for back in &self.returns {
             writeln!(
                 f,
-                "after {}            all back in {:.1} s, half in {:.1} s; {} batches were under way; handshakes at a time {} at most, \
+                "after {}            all back in {:.1} s; half had delivered all in {:.1} s, and the last in {:.1} s; {} batches were under way; handshakes at a time {} at most, \
                  {} asked to prove their address, {} ignored",
                 back.how,
                 back.all_back_in.as_secs_f64(),
-                back.half_back_in.as_secs_f64(),
+                back.half_delivered_in.as_secs_f64(),
+                back.all_delivered_in.as_secs_f64(),
                 back.under_way,
                 back.handshakes_peak,
                 back.retries,

@@ -29,7 +29,7 @@ async fn a_storm_of_returning_runners_is_over_soon_and_delivers_everything_once(
     print!("{report}");
     assert_eq!((report.lost, report.twice), (0, 0));
     for back in &report.returns {
-        assert!(back.all_back_in < Duration::from_secs(20), "{back:?}");
+        assert!(back.all_delivered_in < Duration::from_secs(20), "{back:?}");
         assert!(back.under_way > 0 && back.handshakes_peak <= 64, "{back:?}");
     }
     Ok(())

@@ -1,6 +1,8 @@
 //! Who gets as far as a handshake.
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response};
@@ -8,12 +10,18 @@ use http_body::Body;
 use quinn::{Endpoint, Incoming};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tower::Service;
 
 use super::body::RequestBody;
 use super::connection;
 use super::handshakes::Handshake;
 use super::shared::{self, Shared};
+
+/// Attempts that wait for a handshake at most. Each holds the first packets of a peer that has proved its address.
+const MAX_WAITING: usize = 1_024;
+/// How long one waits. Whoever made it gives up soon after.
+const WAIT: Duration = Duration::from_secs(2);
 
 /// Accepts connections, within bounds.
 pub(super) struct Acceptance {
@@ -44,18 +52,24 @@ impl Acceptance {
         let mut draining = self.shared.draining.clone();
         let mut drains = false;
         let mut connections = JoinSet::new();
+        let mut waiting = VecDeque::new();
         while !(drains && connections.is_empty()) {
             tokio::select! {
                 () = shared::drain_begins(&mut draining), if !drains => drains = true,
                 Some(ended) = connections.join_next() => {
                     let _ = ended.inspect_err(shared::notice_panic);
                 }
+                () = self.shared.handshakes.one_has_ended(), if !waiting.is_empty() => {
+                    while let Some(admitted) = self.next_of(&mut waiting) {
+                        connections.spawn(self.connection(admitted, service.clone()));
+                    }
+                }
                 incoming = self.endpoint.accept() => {
                     let Some(incoming) = incoming else { break };
                     if drains {
                         self.shared.metrics.count_refused("draining");
                         incoming.refuse();
-                    } else if let Some(admitted) = self.admit(incoming) {
+                    } else if let Some(admitted) = self.admit(incoming, &mut waiting) {
                         connections.spawn(self.connection(admitted, service.clone()));
                     }
                 }
@@ -63,8 +77,11 @@ impl Acceptance {
         }
     }
 
-    /// Lets an attempt go on to its handshake, or turns it away.
-    fn admit(&self, incoming: Incoming) -> Option<Admitted> {
+    /// Lets an attempt go on to its handshake, lets it wait, or turns it away.
+    ///
+    /// A fleet that lost its relay comes back at once, and perhaps from one address. If those that are too many were ignored, their
+    /// pauses would grow while handshakes could be had.
+    fn admit(&self, incoming: Incoming, waiting: &mut VecDeque<(Incoming, Instant)>) -> Option<Admitted> {
         let Some(place) = self.shared.place() else {
             self.shared.metrics.count_refused("too-many-connections");
             incoming.refuse();
@@ -79,6 +96,10 @@ impl Acceptance {
         }
         match handshakes.begin(incoming.remote_address().ip()) {
             Some(handshake) => Some(Admitted { incoming, handshake, place }),
+            None if incoming.remote_address_validated() && waiting.len() < MAX_WAITING => {
+                waiting.push_back((incoming, Instant::now()));
+                None
+            }
             None => {
                 // Silence costs least, and an honest client repeats its first packet after a second or so.
                 self.shared.metrics.count_refused("too-many-handshakes");
@@ -86,6 +107,23 @@ impl Acceptance {
                 None
             }
         }
+    }
+
+    /// The first of those that wait for which there is a handshake now. Those that have waited too long are forgotten.
+    fn next_of(&self, waiting: &mut VecDeque<(Incoming, Instant)>) -> Option<Admitted> {
+        while let Some((incoming, _)) = waiting.pop_front_if(|(_, since)| since.elapsed() > WAIT) {
+            self.shared.metrics.count_refused("too-many-handshakes");
+            incoming.ignore();
+        }
+        let place = self.shared.place()?;
+        let handshakes = &self.shared.handshakes;
+        let begun = waiting
+            .iter()
+            .enumerate()
+            .find_map(|(index, (incoming, _))| Some((index, handshakes.begin(incoming.remote_address().ip())?)));
+        let (index, handshake) = begun?;
+        let (incoming, _) = waiting.remove(index)?;
+        Some(Admitted { incoming, handshake, place })
     }
 
     fn connection<S, B>(&self, admitted: Admitted, service: S) -> impl Future<Output = ()> + Send + use<S, B>

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use prometheus_client::metrics::gauge::Gauge;
+use tokio::sync::Notify;
 
 /// Counts handshakes, all together and by network. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -15,6 +16,7 @@ pub(super) struct Handshakes {
     max_per_network: usize,
     running: Arc<Mutex<Running>>,
     gauge: Gauge,
+    ended: Arc<Notify>,
 }
 
 #[derive(Debug, Default)]
@@ -26,12 +28,17 @@ struct Running {
 impl Handshakes {
     /// `gauge` shows how many there are.
     pub(super) fn new(max: usize, max_per_network: usize, gauge: Gauge) -> Self {
-        Self { max, max_per_network, running: Arc::default(), gauge }
+        Self { max, max_per_network, running: Arc::default(), gauge, ended: Arc::default() }
     }
 
     /// How many there are.
     pub(super) fn running(&self) -> usize {
         self.running.lock().total
+    }
+
+    /// Waits until one has ended since this was last asked. One waits at a time.
+    pub(super) async fn one_has_ended(&self) {
+        self.ended.notified().await;
     }
 
     /// One more, until the guard is dropped; `None` when there are too many, together or from one network.
@@ -68,6 +75,8 @@ impl Drop for Handshake {
                 of_network.remove();
             }
         }
+        drop(running);
+        self.of.ended.notify_one();
     }
 }
 
