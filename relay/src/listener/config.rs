@@ -20,8 +20,8 @@ pub struct ListenerConfig {
     pub max_connections: usize,
     /// Connections at a time of one runner, over both transports; its oldest is closed for a new one. Default 16.
     pub max_connections_per_runner: usize,
-    /// Handshakes at a time, over each transport. Default 256. Beyond it attempts are ignored, or over TCP closed; honest clients
-    /// repeat theirs.
+    /// Handshakes at a time, over each transport. Default 256. Beyond it attempts from addresses that have proved themselves wait
+    /// for 2 s; others are ignored, or over TCP closed; honest clients repeat theirs.
     pub max_handshakes: usize,
     /// Handshakes at a time from one IPv4 address or one IPv6 network (64-bit prefix). Default 64.
     pub max_handshakes_per_network: usize,

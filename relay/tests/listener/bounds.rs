@@ -82,6 +82,25 @@ async fn one_network_can_t_take_all_handshakes() {
 }
 
 #[tokio::test]
+async fn those_who_have_proved_their_address_wait_for_a_handshake_and_are_not_ignored() {
+    let cluster = Cluster::new();
+    let listener = cluster.listen_with(
+        |config| {
+            config.max_handshakes_per_network = 2;
+            config.retry_handshakes = 0;
+        },
+        service_fn(name),
+    );
+    // A fleet behind one address that lost its relay.
+    let names: Vec<String> = (0..40).map(|number| format!("r{number}")).collect();
+    let fleet = futures_util::future::join_all(names.iter().map(|name| cluster.connect(&listener, name))).await;
+    assert_eq!(fleet.len(), 40);
+    let metrics = listener.metrics();
+    assert!(metrics.refused("retry") >= 40, "everyone had to prove the address");
+    assert_eq!(metrics.refused("too-many-handshakes"), 0, "who is ignored comes again after a second only");
+}
+
+#[tokio::test]
 async fn connections_have_a_limit_and_who_comes_too_late_is_told() {
     let cluster = Cluster::new();
     let listener = cluster.listen_with(|config| config.max_connections = 2, service_fn(name));
