@@ -111,7 +111,8 @@ impl Acceptance {
 
     /// The first of those that wait for which there is a handshake now. Those that have waited too long are forgotten.
     fn next_of(&self, waiting: &mut VecDeque<(Incoming, Instant)>) -> Option<Admitted> {
-        while let Some((incoming, _)) = waiting.pop_front_if(|(_, since)| since.elapsed() > WAIT) {
+        let late = waiting.iter().take_while(|(_, since)| since.elapsed() > WAIT).count();
+        for (incoming, _) in waiting.drain(..late) {
             self.shared.metrics.count_refused("too-many-handshakes");
             incoming.ignore();
         }
