@@ -1,6 +1,6 @@
 //! What tests expected and saw, for the document of outcomes.
 //!
-//! With [`FILE`] set, every test of a [suite](crate::suite) leaves a line of JSON there. A test that has more to say than that it
+//! With [`FILE`] set, every test of a [suite](mod@crate::suite) leaves a line of JSON there. A test that has more to say than that it
 //! passed says it with [`saw`] and [`measured`]; elsewhere these do nothing.
 
 pub mod document;
