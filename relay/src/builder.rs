@@ -238,6 +238,7 @@ impl RelayBuilder {
             metrics: self.metrics,
             refusals: RefusalLog::default(),
             clock: self.clock,
+            leaving: AtomicBool::new(false),
             draining: AtomicBool::new(false),
         })
     }

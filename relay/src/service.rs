@@ -73,6 +73,8 @@ pub(crate) struct Relay {
     pub(crate) metrics: RelayMetrics,
     pub(crate) refusals: RefusalLog,
     pub(crate) clock: Arc<dyn Clock>,
+    /// Set before `draining`, for those who ask whether the relay is ready.
+    pub(crate) leaving: AtomicBool,
     pub(crate) draining: AtomicBool,
 }
 
@@ -116,8 +118,15 @@ impl RelayService {
         Self { relay: Arc::new(relay) }
     }
 
+    /// From now on the relay is not ready any more, and still serves: for those who send it traffic by its readiness, and
+    /// need a moment to notice.
+    pub fn announce_draining(&self) {
+        self.relay.leaving.store(true, Ordering::Release);
+    }
+
     /// From now on every request is refused with `draining`, a `retry`. Requests that are running go on.
     pub fn start_draining(&self) {
+        self.announce_draining();
         self.relay.draining.store(true, Ordering::Release);
     }
 
@@ -160,10 +169,10 @@ impl RelayService {
         Signal::ALL.into_iter().filter_map(|signal| Some((signal, self.relay.backends.get(signal)?)))
     }
 
-    /// Whether the relay is shutting down.
+    /// Whether the relay is shutting down, even if it still serves.
     #[must_use]
     pub fn is_draining(&self) -> bool {
-        self.relay.draining.load(Ordering::Acquire)
+        self.relay.leaving.load(Ordering::Acquire)
     }
 
     /// The last refusals, the youngest first: one entry per runner and reason in ten seconds.

@@ -445,7 +445,7 @@ async fn tenants_are_replaced_while_the_relay_runs() {
 
     let mut only_b = two_tenants();
     only_b.tenants.remove(0);
-    let published = bench.service.tenancy().publish(&only_b.check(&stores).unwrap());
+    let published = bench.service.tenancy().publish(&only_b.check(&stores).unwrap(), []);
     let removed: Vec<_> = published.removed.iter().map(|t| (t.name.as_str(), t.active_runners)).collect();
     assert_eq!(removed, [("A", 1)], "says how many runners there are");
     assert_eq!(send(&bench.service, bench.a.write(Signal::Logs)).await.brief(), "403 tenant-unknown");
@@ -454,7 +454,7 @@ async fn tenants_are_replaced_while_the_relay_runs() {
 
     let mut moved = two_tenants();
     moved.tenants[0].account = Some(AccountSource::Derived { namespace: "a".to_owned(), uid: "1".to_owned() });
-    let _ = bench.service.tenancy().publish(&moved.check(&stores).unwrap());
+    let _ = bench.service.tenancy().publish(&moved.check(&stores).unwrap(), []);
     bench.store.take();
     bench.store.release(1);
     assert_eq!(send(&bench.service, bench.a.write(Signal::Logs)).await.brief(), "204");
@@ -494,6 +494,6 @@ async fn each_tenant_has_its_metrics_and_takes_them_along() {
     }
     let mut only_b = two_tenants();
     only_b.tenants.remove(0);
-    let _ = bench.service.tenancy().publish(&only_b.check(&Default::default()).unwrap());
+    let _ = bench.service.tenancy().publish(&only_b.check(&Default::default()).unwrap(), []);
     assert!(!text().contains("tenant=\"A\""));
 }

@@ -13,6 +13,7 @@ mod history;
 mod levels;
 mod observer;
 mod page;
+mod per_runner;
 mod ready;
 mod server;
 mod status;
@@ -20,6 +21,7 @@ mod stores;
 
 pub use history::{HISTORY_SPAN, Moment, SAMPLE_EVERY};
 pub use observer::Observer;
+pub use per_runner::DEFAULT_RUNNER_SERIES;
 pub use server::{AdminConfig, AdminError, AdminHandle, AdminServer};
 pub use status::{
     CertificateStatus, ConfigStatus, ListenerStatus, RefusalStatus, RunnerStatus, Status, StoreStatus, TenantStatus,

@@ -8,6 +8,7 @@ use std::time::SystemTime;
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::Registry;
@@ -18,6 +19,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 use super::expiry;
 use super::history::{History, SAMPLE_EVERY};
 use super::levels::Levels;
+use super::per_runner;
 use super::ready;
 use super::status::{
     CertificateStatus, ConfigStatus, ConnectionStatus, ListenerStatus, RefusalStatus, RunnerStatus, Status,
@@ -123,11 +125,16 @@ impl Observer {
         }
     }
 
-    /// The metrics, as exposition text.
-    pub(super) fn metrics(&self) -> Option<String> {
-        self.levels.set(&self.status_now());
+    /// The metrics, as exposition text, with series of each runner if no more than `runner_series` are connected.
+    pub(super) fn metrics(&self, runner_series: usize) -> Option<String> {
+        let status = self.status_now();
+        self.levels.set(&status);
         let mut text = String::new();
-        prometheus_client::encoding::text::encode(&mut text, &self.registry).ok()?;
+        encode_registry(&mut text, &self.registry).ok()?;
+        if status.runners.len() <= runner_series {
+            encode_registry(&mut text, &per_runner::series(&status.runners)).ok()?;
+        }
+        encode_eof(&mut text).ok()?;
         Some(text)
     }
 

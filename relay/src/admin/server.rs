@@ -35,6 +35,8 @@ pub struct AdminConfig {
     pub address: SocketAddr,
     /// Allows an address that other machines can reach. Whoever reaches it sees who is connected.
     pub allow_remote: bool,
+    /// While no more runners than this are connected, `/metrics` has series of each; with more, of none.
+    pub runner_series: usize,
 }
 
 /// The listener for operators can't be had.
@@ -57,6 +59,7 @@ pub enum AdminError {
 pub struct AdminServer {
     listener: TcpListener,
     address: SocketAddr,
+    runner_series: usize,
 }
 
 impl AdminServer {
@@ -71,7 +74,7 @@ impl AdminServer {
         let failed = |source| AdminError::Bind { address: config.address, source };
         let listener = TcpListener::bind(config.address).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
-        Ok(Self { listener, address })
+        Ok(Self { listener, address, runner_series: config.runner_series })
     }
 
     /// Where it listens, with the port that the system chose if it was asked to.
@@ -84,7 +87,7 @@ impl AdminServer {
     #[must_use]
     pub fn serve(self, observer: Arc<Observer>) -> AdminHandle {
         let watching = tokio::spawn(Arc::clone(&observer).watch());
-        let serving = tokio::spawn(accept(self.listener, observer));
+        let serving = tokio::spawn(accept(self.listener, observer, self.runner_series));
         AdminHandle { address: self.address, tasks: [watching, serving] }
     }
 }
@@ -109,7 +112,7 @@ impl Drop for AdminHandle {
     }
 }
 
-async fn accept(listener: TcpListener, observer: Arc<Observer>) {
+async fn accept(listener: TcpListener, observer: Arc<Observer>, runner_series: usize) {
     let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     let mut connections = JoinSet::new();
     loop {
@@ -119,7 +122,7 @@ async fn accept(listener: TcpListener, observer: Arc<Observer>) {
             Ok((stream, _)) => {
                 let observer = Arc::clone(&observer);
                 connections.spawn(async move {
-                    let _ = tokio::time::timeout(CONNECTION_TIMEOUT, serve(stream, observer)).await;
+                    let _ = tokio::time::timeout(CONNECTION_TIMEOUT, serve(stream, observer, runner_series)).await;
                     drop(place);
                 });
             }
@@ -129,9 +132,9 @@ async fn accept(listener: TcpListener, observer: Arc<Observer>) {
     }
 }
 
-async fn serve(stream: TcpStream, observer: Arc<Observer>) {
+async fn serve(stream: TcpStream, observer: Arc<Observer>, runner_series: usize) {
     let service = service_fn(move |request: Request<Incoming>| {
-        let response = answer(&observer, request.method(), request.uri().path());
+        let response = answer(&observer, runner_series, request.method(), request.uri().path());
         async move { Ok::<_, Infallible>(response) }
     });
     let mut connection = http1::Builder::new();
@@ -140,7 +143,7 @@ async fn serve(stream: TcpStream, observer: Arc<Observer>) {
     let _ = connection.serve_connection(TokioIo::new(stream), service).await;
 }
 
-fn answer(observer: &Observer, method: &Method, path: &str) -> Response<Full<Bytes>> {
+fn answer(observer: &Observer, runner_series: usize, method: &Method, path: &str) -> Response<Full<Bytes>> {
     if !matches!(*method, Method::GET | Method::HEAD) {
         let mut response = text(StatusCode::METHOD_NOT_ALLOWED, "only GET\n");
         response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
@@ -148,7 +151,7 @@ fn answer(observer: &Observer, method: &Method, path: &str) -> Response<Full<Byt
     }
     match path {
         "/" => page(),
-        "/metrics" => match observer.metrics() {
+        "/metrics" => match observer.metrics(runner_series) {
             Some(metrics) => {
                 respond(StatusCode::OK, "application/openmetrics-text; version=1.0.0; charset=utf-8", metrics)
             }

@@ -52,7 +52,11 @@ pub(super) fn assemble(file: &ConfigFile, path: &Path, mut faults: ConfigFaults)
     let writers = writers(file, base, &mut faults);
     let tenants = tenants(file, &mut faults);
     check_tokens(file, &mut faults);
-    let admin = file.admin.as_ref().map(|s| AdminConfig { address: s.address, allow_remote: s.allow_remote });
+    let admin = file.admin.as_ref().map(|s| AdminConfig {
+        address: s.address,
+        allow_remote: s.allow_remote,
+        runner_series: s.runner_series,
+    });
     let state_folder = file.state.folder.as_ref().map(|folder| base.join(folder));
     let files = files(file, path, base);
     let outside = Outside {
@@ -82,6 +86,7 @@ pub(super) fn assemble(file: &ConfigFile, path: &Path, mut faults: ConfigFaults)
             fixed: FixedSettings {
                 listener,
                 admin,
+                drain_delay: Duration::from_secs(file.listener.drain_delay_seconds),
                 drain: Duration::from_secs(file.listener.drain_seconds),
                 stores,
                 operational: file.operational.clone(),

@@ -13,6 +13,7 @@ use super::operational::OperationalSection;
 use super::tenants::TenantSection;
 use super::writers::WriterSection;
 use super::{ConfigFault, ConfigFaults, EnvSource, env};
+use crate::admin::DEFAULT_RUNNER_SERIES;
 use crate::forward::{Attribution, LogStreamFields};
 use crate::traces::TracesSettings;
 
@@ -70,7 +71,10 @@ pub struct ListenerSection {
     /// A file with the key of stateless resets (RFC 9000 section 10.3), made at the first start. With it, clients notice a
     /// restart of the relay at once; without it, at their next timeout. Default none.
     pub reset_key: Option<PathBuf>,
-    /// How long running requests may take after the relay is told to stop. Default 10.
+    /// How long the relay serves on after it is told to stop, not ready any more: for whoever sends it traffic by its
+    /// readiness. Default 0: runners need none, since the relay itself tells them.
+    pub drain_delay_seconds: u64,
+    /// How long running requests may take after that. Default 10.
     pub drain_seconds: u64,
 }
 
@@ -84,6 +88,7 @@ impl Default for ListenerSection {
             udp_buffer_bytes: 4 * 1024 * 1024,
             segmentation_offload: true,
             reset_key: None,
+            drain_delay_seconds: 0,
             drain_seconds: 10,
         }
     }
@@ -238,6 +243,14 @@ pub struct AdminSection {
     /// Allows an address that other machines can reach. Default false.
     #[serde(default)]
     pub allow_remote: bool,
+    /// While no more runners than this are connected, `/metrics` has series of each; with more, of none. Default 100; 0 for
+    /// never.
+    #[serde(default = "default_runner_series")]
+    pub runner_series: usize,
+}
+
+fn default_runner_series() -> usize {
+    DEFAULT_RUNNER_SERIES
 }
 
 fn default_admin_address() -> SocketAddr {

@@ -112,7 +112,9 @@ pub struct FixedSettings {
     pub listener: ListenerConfig,
     /// Where operators look, if anywhere.
     pub admin: Option<AdminConfig>,
-    /// How long running requests may take after the relay is told to stop.
+    /// How long the relay serves on after it is told to stop, without being ready.
+    pub drain_delay: Duration,
+    /// How long running requests may take after that.
     pub drain: Duration,
     /// The stores of the signals that are taken.
     pub stores: Vec<(Signal, BackendSettings)>,
@@ -127,9 +129,9 @@ impl FixedSettings {
     #[must_use]
     pub fn differences(&self, other: &Self) -> Vec<&'static str> {
         // Each field is named, so that a new one is not forgotten.
-        let Self { listener, admin, drain, stores, operational, state_folder } = self;
+        let Self { listener, admin, drain_delay, drain, stores, operational, state_folder } = self;
         let sections = [
-            ("[listener]", *listener == other.listener && *drain == other.drain),
+            ("[listener]", *listener == other.listener && *drain_delay == other.drain_delay && *drain == other.drain),
             ("[admin]", *admin == other.admin),
             ("[stores]", *stores == other.stores),
             ("[operational]", *operational == other.operational),

@@ -199,7 +199,8 @@ impl Running {
         self.service.certificates().publish(identity);
         // A writer that has no tenant yet, or no more, is refused.
         self.writers.publish(writers);
-        let _ = self.service.tenancy().publish(&tenants);
+        let connected = self.listener.connected();
+        let _ = self.service.tenancy().publish(&tenants, connected.iter().map(|connected| &connected.peer));
         let closed_connections = self.close_unwelcome(tls.clients.as_ref());
         Ok(Applied { needs_restart, closed_connections })
     }
@@ -239,7 +240,9 @@ impl Running {
     /// Stops: readiness goes first, then no new requests, running ones finish within the grace period. What is remembered of
     /// batches is written at the end.
     pub async fn stop(self) {
-        let drain = self.fixed.drain;
+        let FixedSettings { drain_delay, drain, .. } = self.fixed;
+        self.service.announce_draining();
+        tokio::time::sleep(drain_delay).await;
         self.service.start_draining();
         self.listener.drain(drain).await;
         // Batches on their way to a store finish even if their senders are gone.

@@ -1,6 +1,6 @@
 //! Which tenant is it? Asked once per request, of a snapshot that can be replaced at any time.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
@@ -36,6 +36,8 @@ pub struct RemovedTenant {
     pub name: TenantName,
     /// How many of its runners wrote within the last minute.
     pub active_runners: usize,
+    /// How many of the runners that are connected can be its own, by their certificates.
+    pub connected_runners: usize,
 }
 
 #[derive(Debug)]
@@ -74,20 +76,34 @@ impl Tenancy {
     ///
     /// A tenant of a name that was there before goes on where it was: what it uses it still uses, those who wait keep their
     /// place, and its counters go on, whether its limits changed or not.
-    pub fn publish(&self, set: &TenantSet) -> Published {
+    ///
+    /// `connected` are those who are connected, to say how many of them belonged to a tenant that is no more.
+    pub fn publish<'a>(&self, set: &TenantSet, connected: impl IntoIterator<Item = &'a Peer>) -> Published {
         let _alone = self.change.lock();
         let before = self.current.load_full();
         let after = Snapshot::new(set, &before.tenants);
-        let removed: Vec<_> = before
-            .tenants
-            .iter()
-            .filter(|old| after.tenants.iter().all(|new| new.name() != old.name()))
-            .map(|old| RemovedTenant { name: old.name().clone(), active_runners: old.allowance().active_runners() })
+        let is_gone = |old: &Tenant| after.tenants.iter().all(|new| new.name() != old.name());
+        let gone: Vec<_> = before.tenants.iter().filter(|old| is_gone(old)).collect();
+        let mut runners: HashMap<&TenantName, HashSet<&RunnerId>> = HashMap::new();
+        let connected = connected.into_iter().filter(|_| !gone.is_empty());
+        for (runner, peer) in connected.filter_map(|peer| Some((peer.runner()?, peer))) {
+            for tenant in before.possible(Facts::of_certificate(runner, peer)) {
+                runners.entry(tenant.name()).or_default().insert(runner);
+            }
+        }
+        let removed: Vec<_> = gone
+            .into_iter()
+            .map(|old| RemovedTenant {
+                name: old.name().clone(),
+                active_runners: old.allowance().active_runners(),
+                connected_runners: runners.get(old.name()).map_or(0, HashSet::len),
+            })
             .collect();
         let published = Published { tenants: after.tenants.len(), removed };
         self.current.store(Arc::new(after));
         for tenant in &published.removed {
-            tracing::warn!(tenant = %tenant.name, active_runners = tenant.active_runners, "a tenant was removed");
+            let RemovedTenant { name, active_runners, connected_runners } = tenant;
+            tracing::warn!(tenant = %name, connected_runners, active_runners, "a tenant was removed");
         }
         published
     }
@@ -112,8 +128,7 @@ impl Tenancy {
         let current = self.current.load();
         match peer.author() {
             Author::Runner(runner) => {
-                let certificate_organization = peer.identity().organization();
-                let facts = Facts { runner, certificate_organization, token_organization: None };
+                let facts = Facts::of_certificate(runner, peer);
                 current.possible(facts).into_iter().any(|tenant| tenant.writes(signal))
             }
             Author::Writer(name) => current.of_writer(name).is_some_and(|tenant| tenant.writes(signal)),
@@ -289,8 +304,9 @@ mod tests {
 
         let mut second = set(&[("a", everyone), ("new", &[rule("y", "", "")])], None);
         second.plan.tenants[0].limits.max_in_flight = 1;
-        let published = tenancy.publish(&second);
-        let removed = vec![RemovedTenant { name: "gone".parse().unwrap(), active_runners: 1 }];
+        let connected = [peer("x"), peer("x"), peer("r1")];
+        let published = tenancy.publish(&second, &connected);
+        let removed = vec![RemovedTenant { name: "gone".parse().unwrap(), active_runners: 1, connected_runners: 1 }];
         assert_eq!(published, Published { tenants: 2, removed });
         assert_eq!(resolve(&tenancy, "x", "", ""), None);
         let a = &tenancy.tenants()[0];

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use telemetry_proto::RunnerId;
 
-use crate::gate::{Credential, Principal};
+use crate::gate::{Credential, Peer, Principal};
 
 /// Runners: one, or all whose ID begins so.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -87,7 +87,12 @@ impl<'a> Facts<'a> {
             Credential::Workload(claims) => claims.organization.as_deref(),
             Credential::Static => None,
         };
-        Self { runner, certificate_organization: principal.peer().identity().organization(), token_organization }
+        Self { token_organization, ..Self::of_certificate(runner, principal.peer()) }
+    }
+
+    /// What its certificate says of a runner.
+    pub(super) fn of_certificate(runner: &'a RunnerId, peer: &'a Peer) -> Self {
+        Self { runner, certificate_organization: peer.identity().organization(), token_organization: None }
     }
 }
 
