@@ -2,6 +2,7 @@
 //! wrong.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -337,6 +338,16 @@ fn a_limit_of_zero_and_traces_in_part_are_refused_with_the_key() {
 }
 
 #[test]
+fn operators_are_shown_things_on_loopback_only_unless_others_are_allowed() {
+    let dir = cluster();
+    let (code, message) = refusal(dir.path(), &(GOOD.to_owned() + "[admin]\naddress = \"0.0.0.0:0\"\n"));
+    assert!(
+        code == Some(78) && message.contains("admin.address: 0.0.0.0:0 can be reached by other machines"),
+        "{message}"
+    );
+}
+
+#[test]
 fn check_goes_on_as_far_as_it_can() {
     let dir = cluster();
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -416,6 +427,39 @@ impl Drop for Serving {
     }
 }
 
+/// What the relay says to operators.
+fn get(address: &str, path: &str) -> String {
+    let mut stream = std::net::TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(std::time::Duration::from_secs(30))).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    text
+}
+
+#[test]
+fn a_certificate_that_ends_soon_is_said_in_the_log_the_status_and_a_gauge() {
+    let dir = cluster();
+    let path = dir.path().to_str().unwrap();
+    let names = ["--dns", "localhost", "--days", "3", "--force"];
+    succeed(&[&["certs", "issue", "coordinator", "--dir", path][..], &names].concat());
+    let file = dir.path().join("relay.toml");
+    std::fs::write(&file, GOOD.to_owned() + "[admin]\naddress = \"127.0.0.1:0\"\n").unwrap();
+    let mut relay = Serving::start(&file);
+    let started: serde_json::Value = serde_json::from_str(&relay.wait_for("relay started")).unwrap();
+    let said = relay.wait_for("a certificate ends soon");
+    assert!(said.contains("the coordinator's certificate ends in "), "{said}");
+    let admin = started["admin"].as_str().unwrap();
+    assert!(get(admin, "/status").contains("the coordinator's certificate ends in "));
+    let metrics = get(admin, "/metrics");
+    let gauge = metrics.split("\ntelemetry_relay_certificate_expiry_timestamp_seconds ").nth(1).unwrap();
+    let ends: u64 = gauge.lines().next().unwrap().parse().unwrap();
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
+    assert!((now + 2 * 86_400..now + 4 * 86_400).contains(&ends), "{ends}");
+    relay.signal("-TERM");
+    assert!(relay.child.wait().unwrap().success());
+}
+
 #[test]
 fn it_reloads_on_a_changed_file_and_on_sighup_and_stops_in_good_order() {
     let dir = cluster();
@@ -434,6 +478,13 @@ fn it_reloads_on_a_changed_file_and_on_sighup_and_stops_in_good_order() {
     std::fs::write(&removed, "not an id\n").unwrap();
     let fault = relay.wait_for("the configuration was not reloaded");
     assert!(fault.contains("removed.txt"), "{fault}");
+    let started: serde_json::Value = serde_json::from_str(&started).unwrap();
+    let metrics = get(started["admin"].as_str().unwrap(), "/metrics");
+    for expected in
+        ["telemetry_relay_config_broken 1\n", "telemetry_relay_config_reloads_total{outcome=\"failed\"} 1\n"]
+    {
+        assert!(metrics.contains(expected), "{expected} is not in\n{metrics}");
+    }
 
     // A file that comes after the configuration that names it.
     std::fs::write(&removed, "").unwrap();

@@ -503,6 +503,21 @@ async fn a_runner_is_told_to_make_spans_if_its_tenant_may_write_them() {
 }
 
 #[tokio::test]
+async fn a_relay_that_is_told_to_go_is_not_ready_at_once_and_serves_until_the_delay_is_over() {
+    let config = CONFIG.replace("[tls]", "drain_delay_seconds = 600\n[tls]") + "[admin]\naddress = \"127.0.0.1:0\"\n";
+    let relay = Relay::start_with(&config).await;
+    let client = relay.connect(&relay.cluster.runner("r1")).await;
+    let mut requests = client.http().await;
+    let token = mint(&mut requests).await;
+    let observer = std::sync::Arc::clone(relay.running.observer());
+    let stopping = tokio::spawn(relay.running.stop());
+    eventually("the relay is told", || observer.status().draining).await;
+    assert!(!observer.status().ready);
+    assert_eq!(write(&mut requests, &token).await, Some(Reason::BackendUnreachable), "not yet refused as draining");
+    stopping.abort();
+}
+
+#[tokio::test]
 async fn a_broken_file_is_not_put_in_force() {
     let relay = Relay::start().await;
     relay.write("ca.pem", "cut");

@@ -1,6 +1,6 @@
 //! The names that dashboards and rules ask for.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::process::Stdio;
 
 use telemetry_proto::{RunnerId, Signal};
@@ -69,7 +69,79 @@ pub(crate) async fn every_metric_of_the_dashboard_and_the_rules_exists() -> Test
         if missing.is_empty() { Ok(()) } else { Err(format!("no {missing:?}")) }
     });
     seen.await?;
+    for program in [&relay, &agent] {
+        let (_, text) = program.get("/metrics").await?;
+        let faults = lint(&String::from_utf8(text.to_vec())?);
+        assert!(faults.is_empty(), "{faults:#?}");
+    }
+    let bad = "# TYPE a_ms gauge\na_ms 1\n# HELP b_total x\n# TYPE b_total gauge\nb_total{id=\"1\"} 1\nc 1\n";
+    assert_eq!(lint(bad).len(), 5, "{:#?}", lint(bad));
     Ok(())
+}
+
+/// The labels that series may have, each of which has a bounded number of values: of the contract, of the configuration, or of
+/// the connected runners where they are few.
+const LABELS: &[&str] =
+    &["kind", "le", "outcome", "reason", "route", "runner", "signal", "tenant", "transport", "verdict", "version"];
+
+/// What is against the rules of Prometheus and `OpenMetrics`: a family without HELP or TYPE, a unit that is no base unit or not
+/// at the end, a counter that is not `_total`, a label of which nobody knows how many values it may have.
+fn lint(text: &str) -> Vec<String> {
+    let mut faults = Vec::new();
+    let (mut help, mut types) = (BTreeSet::new(), BTreeMap::new());
+    for line in text.lines() {
+        if let Some((name, said)) = line.strip_prefix("# HELP ").and_then(|rest| rest.split_once(' ')) {
+            if said.trim().is_empty() || !help.insert(name) {
+                faults.push(format!("{name}: HELP is empty, or there twice"));
+            }
+        } else if let Some((name, kind)) = line.strip_prefix("# TYPE ").and_then(|rest| rest.split_once(' ')) {
+            types.insert(name, kind);
+        }
+    }
+    for (name, kind) in &types {
+        if !help.contains(name) {
+            faults.push(format!("{name}: no HELP"));
+        }
+        let words: Vec<_> = name.split('_').collect();
+        let others = ["ms", "milliseconds", "us", "minutes", "hours", "days", "kb", "mb", "kib", "mib", "percent"];
+        if words.iter().any(|word| others.contains(word)) {
+            faults.push(format!("{name}: not in base units"));
+        }
+        for unit in ["seconds", "bytes"] {
+            let before_last = words.split_last().map(|(_, before)| before).unwrap_or_default();
+            let is_total = words.last() == Some(&"total") && before_last.last() == Some(&unit);
+            if before_last.contains(&unit) && !is_total {
+                faults.push(format!("{name}: the unit is not at the end"));
+            }
+        }
+        if *kind == "gauge" && name.ends_with("_total") {
+            faults.push(format!("{name}: a gauge that ends like a counter"));
+        }
+    }
+    for line in text.lines().filter(|line| !line.starts_with('#')) {
+        let series = line.split(['{', ' ']).next().unwrap_or_default();
+        let family = ["_total", "_bucket", "_sum", "_count", "_created", "_info"]
+            .iter()
+            .filter_map(|end| series.strip_suffix(end))
+            .chain([series])
+            .find(|family| types.contains_key(family));
+        match family.map(|family| (family, types[family])) {
+            None => faults.push(format!("{series}: no TYPE")),
+            Some((_, "counter")) if !series.ends_with("_total") => {
+                faults.push(format!("{series}: a counter without _total"));
+            }
+            Some(_) => {}
+        }
+        let labels = line.split_once('{').and_then(|(_, rest)| rest.rsplit_once('}')).map_or("", |(labels, _)| labels);
+        for label in labels.split("\",").filter_map(|label| label.split_once("=\"")).map(|(label, _)| label) {
+            if !LABELS.contains(&label) {
+                faults.push(format!("{series}: how many values may {label} have?"));
+            }
+        }
+    }
+    faults.sort();
+    faults.dedup();
+    faults
 }
 
 /// The names in everything that is asked for.

@@ -47,9 +47,17 @@ pub(crate) async fn the_status_has_what_its_documentation_says_and_nothing_else(
     let token = rig.token(0);
     client.write(Signal::Metrics).token(&token).body("up 1\n").send().await?;
     client.write(Signal::Metrics).token(&token).header("content-encoding", "br").body("up 1\n").send().await?;
-    // What is not in force is worth a warning.
-    std::fs::write(rig.relay_program().folder().join("relay.toml"), "broken")?;
+    // What is not in force, or not yet, is worth a warning.
     let http = HttpClient::new(admin);
+    let config = rig.relay_program().folder().join("relay.toml");
+    std::fs::write(&config, std::fs::read_to_string(&config)? + "[operational]\nallow_nan = true\n")?;
+    wait::until("a reload", Duration::from_secs(30), async || {
+        let (_, body) = http.get("/status").await.map_err(|error| error.to_string())?;
+        let said = String::from_utf8_lossy(&body).into_owned();
+        if said.contains("[operational]") { Ok(()) } else { Err(said) }
+    })
+    .await?;
+    std::fs::write(&config, "broken")?;
     wait::until("a status with everything in it", Duration::from_secs(30), async || {
         let (_, body) = http.get("/status").await.map_err(|error| error.to_string())?;
         let status: Value = serde_json::from_slice(&body).map_err(|error| error.to_string())?;
