@@ -164,7 +164,7 @@ fn removed(file: &ConfigFile, base: &Path, faults: &mut ConfigFaults) -> Option<
         Some(path) => {
             const REMEDY: &str = "write one runner's ID a line; # starts a comment";
             let path = base.join(path);
-            faults.take(&at("runners.removed", &path), REMEDY, RemovedRunners::load(&path))
+            faults.take(at("runners.removed", &path), REMEDY, RemovedRunners::load(&path))
         }
     }
 }

@@ -75,16 +75,16 @@ fn writer(
     faults: &mut ConfigFaults,
 ) -> Option<Writer> {
     require_all(section, at, !file.tenants.is_empty(), faults);
-    let name = section.name.as_ref().and_then(|name| faults.take(&format!("{at}.name"), "", name.parse()));
+    let name = section.name.as_ref().and_then(|name| faults.take(format!("{at}.name"), "", name.parse()));
     if let Some(tenant) = &section.tenant {
-        faults.take(&format!("{at}.tenant"), "", tenant.parse::<TenantName>());
+        faults.take(format!("{at}.tenant"), "", tenant.parse::<TenantName>());
     }
     check_certificate(section, at, faults);
     check_signals(section, at, file, faults);
     let token = section.token_file.as_ref().and_then(|path| {
         const REMEDY: &str = "write the token, and nothing else, into that file";
         let path = base.join(path);
-        faults.take(&format!("{at}.token_file ({})", path.display()), REMEDY, StaticToken::from_file(&path))
+        faults.take(format!("{at}.token_file ({})", path.display()), REMEDY, StaticToken::from_file(&path))
     });
     Some(Writer { name: name?, certificate: section.certificate()?, token: token?, signals: section.signals.clone()? })
 }

@@ -36,7 +36,7 @@ pub(crate) struct Acknowledged {
     pub(crate) age: Duration,
 }
 
-/// Bytes that are not what [`encode`] makes.
+/// Bytes that are not what `encode` makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum FormatError {
     /// They begin as no file of this kind does.
