@@ -206,6 +206,18 @@ impl<'a> Field<'a> {
     }
 }
 
+impl Field<'_> {
+    /// Writes the field as it was read.
+    pub fn write(self, out: &mut Writer) {
+        match self.payload {
+            Payload::Varint(value) => out.varint(self.number, value),
+            Payload::Fixed64(bits) => out.fixed64(self.number, bits),
+            Payload::Fixed32(bits) => out.fixed32(self.number, bits),
+            Payload::Len(bytes) => out.bytes(self.number, bytes),
+        }
+    }
+}
+
 /// Writes the fields of a message. Numbers and wire types are the caller's affair.
 #[derive(Debug, Default)]
 pub struct Writer {

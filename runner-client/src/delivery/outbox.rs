@@ -100,7 +100,7 @@ pub struct Taken {
     pub displaced: u64,
 }
 
-/// Why a write was not taken. It is counted as dropped, but for [`Full`](Self::Full).
+/// Why a write was not taken. It is counted as dropped, but for [`Full`](Self::Full) and [`TooMany`](Self::TooMany).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NotTaken {
@@ -119,6 +119,13 @@ pub enum NotTaken {
     /// This signal is switched off. Nothing is counted.
     #[error("the coordinator does not take this signal")]
     Disabled,
+    /// Only so many of the batch's items may wait beside those that do, and there is at least one such. Nothing is counted:
+    /// whoever has the batch can divide it.
+    #[error("only {room} items of the batch may wait now")]
+    TooMany {
+        /// So many.
+        room: u64,
+    },
     /// There is no room for the batch now. It is not counted: whoever has it keeps it and tries again.
     #[error("there is no room for the batch now")]
     Full,
@@ -278,17 +285,16 @@ impl Outbox {
             Keeping::UntilDelivered => true,
             Keeping::OneAttempt { .. } => {
                 let bytes = state.queue.cost() + state.open.len() + item;
-                self.may_wait(&state.tally) && bytes <= self.settings.max_memory - self.settings.batch.max_bytes
+                self.room(&state.tally) > 0 && bytes <= self.settings.max_memory - self.settings.batch.max_bytes
             }
         }
     }
 
-    /// Whether anything more may wait, by the count of what does. A batch of somebody else is taken whole or not at all, so
-    /// that one may go beyond it.
-    const fn may_wait(&self, tally: &Tally) -> bool {
+    /// How many more items may wait, by the count of those that do.
+    const fn room(&self, tally: &Tally) -> u64 {
         match self.settings.keeping {
-            Keeping::UntilDelivered => true,
-            Keeping::OneAttempt { max_items } => tally.waiting < max_items,
+            Keeping::UntilDelivered => u64::MAX,
+            Keeping::OneAttempt { max_items } => max_items.saturating_sub(tally.waiting),
         }
     }
 
@@ -311,7 +317,9 @@ impl Outbox {
         let State { desk, queue, tally, .. } = &mut *state;
         let confirmation = match desk {
             None if queue::cost(&batch) > queue.budget() => return Err(NotTaken::Oversize),
-            None if !queue.has_room_for(&batch) || !self.may_wait(tally) => return Err(NotTaken::Full),
+            None if self.room(tally) == 0 => return Err(NotTaken::Full),
+            None if self.room(tally) < items => return Err(NotTaken::TooMany { room: self.room(tally) }),
+            None if !queue.has_room_for(&batch) => return Err(NotTaken::Full),
             None => {
                 queue.push(batch);
                 None

@@ -7,7 +7,7 @@ use std::process::Stdio;
 use std::time::{Duration, SystemTime};
 
 use http::StatusCode;
-use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::collector::trace::v1::{ExportTraceServiceRequest, ExportTraceServiceResponse};
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
 use prost::Message as _;
 use serde::Deserialize;
@@ -238,11 +238,18 @@ pub(crate) async fn spans_wait_in_the_memory_of_the_agent_up_to_their_bound_and_
     let post = async |body| client.post("/v1/traces", Some("application/x-protobuf"), body).await;
     let mut answers = Vec::new();
     for _ in 0..6 {
-        answers.push(post(export("attach", 600)).await?.0.as_u16());
+        let (status, body) = post(export("attach", 600)).await?;
+        let rejected = match status {
+            StatusCode::OK => ExportTraceServiceResponse::decode(&body[..])?.partial_success,
+            _ => None,
+        };
+        answers.push((status.as_u16(), rejected.map_or(0, |partly| partly.rejected_spans)));
     }
-    // A batch is taken whole while fewer than 2,048 wait.
-    assert_eq!(answers, [200, 200, 200, 200, 429, 429]);
-    assert_eq!(agent.status().await?["signals"]["traces"]["waiting"], 2_400);
+    // Of the fourth what fits is taken, and its sender is told how many were not.
+    assert_eq!(answers, [(200, 0), (200, 0), (200, 0), (200, 352), (429, 0), (429, 0)]);
+    let traces = &agent.status().await?["signals"]["traces"];
+    assert_eq!((&traces["waiting"], &traces["written"]), (&2_048.into(), &2_400.into()), "{traces}");
+    assert_eq!(traces["dropped"]["queue_full"], 352);
     let (status, why) = post(export(&"x".repeat(9 << 20), 1)).await?;
     assert_eq!(status, StatusCode::PAYLOAD_TOO_LARGE, "{why:?}: what never fits is not to be tried again");
     agent.has_nothing_on_disk().await

@@ -16,7 +16,8 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::Registry;
 use telemetry_daemon::ProcessCollector;
-use telemetry_runner_client::{Client, NotTaken, Signal};
+use telemetry_proto::protobuf::Writer;
+use telemetry_runner_client::{Client, DropReason, NotTaken, RawBatch, Signal};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::Semaphore;
@@ -24,6 +25,7 @@ use tokio::sync::Semaphore;
 use crate::config::Answer;
 use crate::intake::{Checked, Head, MAX_BYTES, Refusal, Write, now_ms};
 use crate::levels::Levels;
+use crate::spans;
 use crate::status::Observer;
 
 /// Connections at a time.
@@ -191,16 +193,19 @@ impl Service {
             head.check(body, now_ms())
         };
         let Checked { batch, left_out, ignored, .. } = checked?;
-        let submitted = match (batch, self.answer) {
-            (None, _) => Ok(()),
-            (Some(batch), Answer::Stored) => self.client.submit(batch).await,
-            (Some(batch), Answer::Memory) => self.client.submit_unconfirmed(batch).await,
+        let submitted = match batch {
+            None => Ok(0),
+            Some(batch) => self.submit(batch).await,
         };
         match submitted {
-            Ok(()) => {
+            Ok(rejected) => {
                 // Not before: what is not taken comes again.
                 left_out.into_iter().for_each(|(reason, items)| self.client.count_dropped(signal, reason, items));
                 self.ignored.count(&ignored);
+                if rejected > 0 {
+                    self.client.count_dropped(signal, DropReason::QueueFull, rejected);
+                    return Ok(partly_taken(rejected));
+                }
                 Ok(taken(signal))
             }
             Err(NotTaken::Closed) => Err((StatusCode::SERVICE_UNAVAILABLE, "the agent is stopping")),
@@ -208,6 +213,24 @@ impl Service {
                 Err((StatusCode::PAYLOAD_TOO_LARGE, "the batch is larger than any that is taken"))
             }
             Err(_) => Err((StatusCode::TOO_MANY_REQUESTS, "there is no room for the batch now; come back later")),
+        }
+    }
+
+    /// Hands a batch over; of spans as many as may wait. Returns how many may not.
+    async fn submit(&self, mut batch: RawBatch) -> Result<u64, NotTaken> {
+        let mut rejected = 0;
+        loop {
+            let submitted = match self.answer {
+                Answer::Stored => self.client.submit(batch.clone()).await,
+                Answer::Memory => self.client.submit_unconfirmed(batch.clone()).await,
+            };
+            let Err(NotTaken::TooMany { room }) = submitted else { return submitted.map(|()| rejected) };
+            // There may be less room by then; it never takes more rounds than there are spans.
+            let body = batch.body;
+            let part = tokio::task::spawn_blocking(move || spans::part(&body, 0..room)).await;
+            let Ok(Some(body)) = part else { return Err(NotTaken::Full) };
+            rejected += batch.items - room;
+            batch = RawBatch { body: body.into(), items: room, ..batch };
         }
     }
 
@@ -243,6 +266,17 @@ fn taken(signal: Signal) -> Response<Full<Bytes>> {
             response
         }
     }
+}
+
+/// OTLP's word for it: `ExportTraceServiceResponse` with `partial_success` (1), in it `rejected_spans` (1) and `error_message` (2).
+/// Senders must not send such a request again.
+fn partly_taken(rejected: u64) -> Response<Full<Bytes>> {
+    let mut message = Writer::default();
+    let partial_success = message.open(1);
+    message.varint(1, rejected);
+    message.bytes(2, b"2048 spans wait already, and the newest are dropped");
+    message.close(partial_success);
+    respond("application/x-protobuf", message.into_bytes())
 }
 
 fn only(methods: &'static str) -> Response<Full<Bytes>> {
