@@ -13,7 +13,7 @@ use tempfile::TempDir;
 
 use crate::http::HttpClient;
 use crate::net::free_address;
-use crate::process::{Process, ProcessError};
+use crate::process::{Process, ProcessError, Usage};
 use crate::program::Program;
 use crate::rig::{Rig, RigError};
 use crate::wait::{self, TimedOut};
@@ -106,6 +106,14 @@ impl AgentProgram {
     /// The process does not end in time.
     pub async fn stop(&self) -> Result<(), ProcessError> {
         self.process.stop().await
+    }
+
+    /// What it holds now.
+    ///
+    /// # Errors
+    /// It does not run.
+    pub fn usage(&self) -> std::io::Result<Usage> {
+        self.process.usage()
     }
 
     /// Where it listens.

@@ -1,6 +1,6 @@
 //! Documents that say what is true of the code.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -40,6 +40,27 @@ fn the_tests_of_conformance_exist() {
     let names: Vec<&str> = attacks.split('"').skip(1).step_by(2).flat_map(|text| text.rsplit(": ").next()).collect();
     let missing = missing(cells.iter().flat_map(|cell| cell.split('`').skip(1).step_by(2)), &names);
     assert!(missing.is_empty(), "{missing:?}");
+}
+
+/// Each row of the table of what is seen when traces do not work is produced by a test, and each such test has its row.
+#[test]
+fn each_symptom_of_traces_has_its_test() {
+    let page = page("traces.md");
+    let (_, table) = page.split_once("## When it does not work").unwrap();
+    let (table, _) = table.split_once("\n## ").unwrap();
+    let rows = table
+        .lines()
+        .filter(|line| line.starts_with("| ") && !line.starts_with("| what") && !line.starts_with("| ---"));
+    let last = |row: &str| row.trim_end_matches('|').rsplit('|').next().unwrap().trim().trim_matches('`').to_owned();
+    let rows: BTreeSet<String> = rows.map(last).collect();
+    let suite = Path::new(env!("CARGO_MANIFEST_DIR")).join("suites/traces");
+    let code = fs::read_to_string(suite.join("symptoms.rs")).unwrap();
+    let name = |rest: &str| rest.split('(').next().unwrap().to_owned();
+    let tests: BTreeSet<String> = code.split("pub(crate) async fn ").skip(1).map(name).collect();
+    assert_eq!(rows, tests, "rows, and tests of symptoms.rs");
+    let run = fs::read_to_string(suite.join("main.rs")).unwrap();
+    let idle: Vec<_> = tests.iter().filter(|test| !run.contains(&format!("    {test};"))).collect();
+    assert!(rows.len() > 10 && idle.is_empty(), "these are not run: {idle:?}");
 }
 
 /// Those of the names that are neither a file, nor a test or another function, nor among `others`.

@@ -6,6 +6,12 @@
 //! and files by them.
 
 use http::Method;
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::common::v1::any_value::Value;
+use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue};
+use opentelemetry_proto::tonic::resource::v1::Resource;
+use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
+use prost::Message as _;
 use telemetry_proto::{Reason, Signal};
 use telemetry_relay::forward::Account;
 use telemetry_rig::raw::{RawClient, RawRequest};
@@ -17,6 +23,7 @@ telemetry_rig::suite! {
     in_the_built_in_store_each_tenant_is_read_under_its_account_only;
     in_real_stores_each_tenant_is_read_under_its_account_only needs [VictoriaMetrics, VictoriaLogs];
     in_clusters_each_tenant_is_read_under_its_account_only needs [VictoriaLogs];
+    in_the_built_in_store_each_tenants_spans_are_under_its_account_only;
     no_query_or_path_chooses_an_account;
     a_runner_of_no_tenant_is_refused;
 }
@@ -53,7 +60,10 @@ fn elsewhere() -> Vec<Account> {
 
 async fn two_tenants(stores: StoreKind) -> Result<Rig, Box<dyn std::error::Error + Send + Sync>> {
     let tenants = [tenant("acme", "r1", "12:3"), tenant("other", "r2", "4")];
-    Ok(Rig::builder().stores(stores).tenants(tenants).runners(3).start().await?)
+    let builder = Rig::builder().stores(stores).tenants(tenants).runners(3);
+    // There is no real store for traces to be had.
+    let builder = if stores == StoreKind::BuiltIn { builder.traces(stores) } else { builder };
+    Ok(builder.start().await?)
 }
 
 /// A write whose body, too, names accounts.
@@ -148,11 +158,57 @@ async fn in_clusters_each_tenant_is_read_under_its_account_only() -> TestResult 
     each_is_read_under_its_account_only(StoreKind::Cluster).await
 }
 
+/// A span whose name says where it is from, and whose attributes name accounts, on the span, the scope and the resource.
+fn span(number: usize, runner: usize) -> Vec<u8> {
+    let text = |text: &str| Some(AnyValue { value: Some(Value::StringValue(text.to_owned())) });
+    let named =
+        |(key, value): (&str, &str)| KeyValue { key: key.to_owned(), value: text(value), ..KeyValue::default() };
+    let names = || [("AccountID", "7"), ("ProjectID", "7"), ("tenant", "7:7"), ("miren.runner.id", "r9")];
+    let attributes = || names().map(named).to_vec();
+    let span = Span {
+        trace_id: vec![1; 16],
+        span_id: vec![2; 8],
+        name: format!("{number} of r{}", runner + 1),
+        attributes: attributes(),
+        ..Span::default()
+    };
+    let scope = Some(InstrumentationScope { attributes: attributes(), ..Default::default() });
+    let scope_spans = vec![ScopeSpans { scope, spans: vec![span], ..Default::default() }];
+    let resource = Some(Resource { attributes: attributes(), ..Default::default() });
+    let resource_spans = vec![ResourceSpans { resource, scope_spans, ..Default::default() }];
+    ExportTraceServiceRequest { resource_spans }.encode_to_vec()
+}
+
+async fn in_the_built_in_store_each_tenants_spans_are_under_its_account_only() -> TestResult {
+    let rig = two_tenants(StoreKind::BuiltIn).await?;
+    let clients = [rig.raw_client(0).await?, rig.raw_client(1).await?];
+    for (number, headers) in HEADERS.iter().enumerate() {
+        for (runner, client) in clients.iter().enumerate() {
+            let token = rig.token_for(&rig.runner(runner).id).claim("signals", vec!["traces"]).sign(rig.signing_key());
+            let request = client.write(Signal::Traces).token(&token).body(span(number, runner));
+            let request = headers.iter().fold(request, |request, (name, value)| request.header(*name, value));
+            request.send().await?.expect_delivered().map_err(|error| format!("{headers:?}: {error}"))?;
+        }
+    }
+    let store = rig.built_in_store();
+    for (account, runner) in [(ACME, "r1"), (OTHER, "r2")] {
+        let spans = store.spans_of(account);
+        let names: Vec<_> = spans.iter().map(|span| span.name.clone()).collect();
+        let expected: Vec<_> = (0..HEADERS.len()).map(|number| format!("{number} of {runner}")).collect();
+        assert_eq!(names, expected, "{account}");
+        assert!(spans.iter().all(|span| span.runner() == runner && span.tag("AccountID").is_empty()), "{spans:?}");
+    }
+    assert_eq!(store.spans().len(), 2 * HEADERS.len(), "and nowhere else");
+    Ok(())
+}
+
 async fn no_query_or_path_chooses_an_account() -> TestResult {
     let rig = two_tenants(StoreKind::BuiltIn).await?;
     let client = rig.raw_client(0).await?;
-    let ask = |path: &str| client.request(Method::POST, path).token(&rig.token(0)).body("up 1\n");
-    for signal in [Signal::Metrics, Signal::Logs] {
+    let all = vec!["metrics", "logs", "traces"];
+    let token = rig.token_for(&rig.runner(0).id).claim("signals", all).sign(rig.signing_key());
+    let ask = |path: &str| client.request(Method::POST, path).token(&token).body("up 1\n");
+    for signal in Signal::ALL {
         for query in
             ["AccountID=7&ProjectID=7", "accountid=7", "account_id=7", "multitenant=1", "extra_label=vm_account_id=7"]
         {
@@ -166,6 +222,7 @@ async fn no_query_or_path_chooses_an_account() -> TestResult {
         "/insert/multitenant/prometheus/api/v1/import/prometheus",
         "/_telemetry/metrics/insert/multitenant/prometheus/api/v1/import/prometheus",
         "/_telemetry/7/logs/insert/jsonline",
+        "/_telemetry/7/traces/insert/opentelemetry/v1/traces",
     ] {
         ask(path).send().await?.expect_refusal(Reason::RouteUnknown)?;
     }

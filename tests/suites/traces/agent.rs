@@ -281,7 +281,7 @@ pub(crate) async fn spans_that_the_relay_rejects_are_counted_and_never_on_the_di
 }
 
 /// An export of `count` spans.
-fn export(name: &str, count: usize) -> Vec<u8> {
+pub(crate) fn export(name: &str, count: usize) -> Vec<u8> {
     let span = Span { trace_id: vec![1; 16], span_id: vec![2; 8], name: name.to_owned(), ..Span::default() };
     let scope_spans = vec![ScopeSpans { spans: vec![span; count], ..Default::default() }];
     let resource_spans = vec![ResourceSpans { scope_spans, ..Default::default() }];

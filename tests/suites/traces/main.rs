@@ -56,6 +56,7 @@ telemetry_rig::suite! {
     a_token_for_other_signals_opens_no_traces_and_one_for_traces_opens_no_other;
     a_runner_without_the_grant_for_traces_drops_its_spans_as_no_credential_and_its_metrics_go_on;
     a_token_serves_until_it_ends_while_its_issuer_is_away_and_then_spans_end_as_no_credential;
+    while_the_coordinator_is_away_spans_end_as_no_credential_only_after_the_token_has_ended;
 
     a_gateway_writes_under_its_own_name_and_tenant_whatever_it_claims needs [Relay];
     a_gateway_needs_its_own_certificate_its_own_token_and_a_signal_of_its_own needs [Relay];
@@ -65,6 +66,7 @@ telemetry_rig::suite! {
     the_ratio_is_the_coordinators_and_changes_with_it;
 
     a_store_that_is_away_costs_the_spans_of_that_time_and_there_is_no_burst_when_it_returns;
+    a_store_that_is_away_costs_the_agent_no_memory needs [RunnerAgent];
     a_relay_that_is_away_costs_the_spans_of_that_time_and_those_after_it_arrive;
 
     no_spans_at_all_where_the_coordinator_takes_no_traces;

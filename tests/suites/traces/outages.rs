@@ -1,10 +1,14 @@
 //! Spans are not kept.
 
+use http::StatusCode;
+use telemetry_rig::agent::AgentProgram;
 use telemetry_rig::rig::StoreKind;
+use telemetry_rig::stores::Fault;
 use telemetry_rig::suite::TestResult;
 use telemetry_rig::wait;
 use telemetry_runner_client::DropReason;
 
+use super::agent::export;
 use super::{DEADLINE, dropped, rig, series, tally, write, writer};
 
 pub(crate) async fn a_store_that_is_away_costs_the_spans_of_that_time_and_there_is_no_burst_when_it_returns()
@@ -41,6 +45,32 @@ pub(crate) async fn a_store_that_is_away_costs_the_spans_of_that_time_and_there_
     let burst: Vec<String> =
         rig.built_in_store().spans().into_iter().map(|span| span.name).filter(|name| old(name)).collect();
     assert!(burst.is_empty(), "{} spans were pushed later", burst.len());
+    Ok(())
+}
+
+pub(crate) async fn a_store_that_is_away_costs_the_agent_no_memory() -> TestResult {
+    const EXPORTS: usize = 300;
+    const SPANS: usize = 600;
+    const MIB: u64 = 1 << 20;
+    let rig = rig(StoreKind::BuiltIn).start().await?;
+    let agent = AgentProgram::start(&rig, "r7").await?;
+    agent.becomes("the policy", |status| !status["coordinator_takes"].is_null()).await?;
+    let post = async |body| agent.http().post("/v1/traces", Some("application/x-protobuf"), body).await;
+    let body = export(&"x".repeat(1_000), SPANS);
+    assert_eq!(post(body.clone()).await?.0, StatusCode::OK);
+    rig.built_in_store().always(Some(Fault::Hang));
+    let before = agent.usage()?.memory_bytes;
+    let mut taken = 0;
+    for _ in 0..EXPORTS {
+        taken += usize::from(post(body.clone()).await?.0 == StatusCode::OK);
+    }
+    let after = agent.usage()?.memory_bytes;
+    let sent = (EXPORTS * body.len()) as u64;
+    // What may wait, and what a body takes on its way; of 180,000 spans and 170 MiB.
+    assert!(sent > 160 * MIB && taken < 20, "{sent} bytes, and {taken} of {EXPORTS} were taken");
+    assert!(after <= before + 32 * MIB, "{} MiB, and {} before", after / MIB, before / MIB);
+    let traces = &agent.status().await?["signals"]["traces"];
+    assert!(traces["waiting"].as_u64() <= Some(2_048), "{traces}");
     Ok(())
 }
 

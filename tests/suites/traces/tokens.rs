@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 use telemetry_proto::{Clock, Reason, Signal};
 use telemetry_rig::rig::{Rig, StoreKind};
 use telemetry_rig::suite::TestResult;
+use telemetry_rig::wait;
 use telemetry_runner_client::{
     DropReason, IssueError, IssuedToken, Jitter, LateTokenSettings, LateTokenSource, Point, Token,
 };
@@ -101,5 +102,49 @@ pub(crate) async fn a_token_serves_until_it_ends_while_its_issuer_is_away_and_th
     let tally = dropped(&runner.client, DropReason::NoCredential, 10).await?;
     assert_eq!((tally.delivered, tally.dropped_in_all()), (30, 10));
     assert_eq!(rig.built_in_store().spans().len(), 30);
+    Ok(())
+}
+
+pub(crate) async fn while_the_coordinator_is_away_spans_end_as_no_credential_only_after_the_token_has_ended()
+-> TestResult {
+    let clock = Arc::new(Ahead::default());
+    let of_client = Arc::clone(&clock);
+    let rig = rig(StoreKind::BuiltIn)
+        .client(move |client| client.policy_interval(super::POLL).clock(Arc::clone(&of_client) as _));
+    let rig = rig.start().await?;
+    let client = &rig.runner(0).client;
+    let writer = writer(rig.runner(0)).await?;
+    write(&writer, 0..10);
+    assert_eq!(client.flush(DEADLINE).await.delivered, 10);
+
+    // The relay, and the issuer with it, whose token lives for an hour.
+    rig.relay().kill().await?;
+    for (minutes, number) in [(0, 10), (30, 20), (59, 30)] {
+        clock.0.store(minutes * 60, Ordering::SeqCst);
+        write(&writer, number..number + 10);
+        client.flush(DEADLINE).await;
+        let tally = tally(client);
+        let dropped = [DropReason::NoCredential, DropReason::Unreachable].map(|reason| tally.dropped(reason));
+        assert_eq!(dropped, [0, number.into()], "after {minutes} min: {tally:?}");
+    }
+    clock.0.store(61 * 60, Ordering::SeqCst);
+    write(&writer, 40..50);
+    client.flush(DEADLINE).await;
+    let after = dropped(client, DropReason::NoCredential, 10).await?;
+    assert_eq!((after.dropped(DropReason::Unreachable), after.delivered, after.waiting), (30, 10, 0));
+
+    // Back again, all is as before.
+    clock.0.store(0, Ordering::SeqCst);
+    rig.relay().restart().await?;
+    let mut number = 50;
+    let arrives = async || {
+        write(&writer, number..number + 1);
+        number += 1;
+        match client.flush(DEADLINE).await.delivered {
+            0 => Err(format!("{:?}", tally(client))),
+            _ => Ok(()),
+        }
+    };
+    wait::until("a span after the outage", DEADLINE, arrives).await?;
     Ok(())
 }

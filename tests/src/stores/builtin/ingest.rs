@@ -19,7 +19,7 @@ use super::{LogLine, NO_ACCOUNT, Sample, State, StoredSpan, spans};
 pub(super) enum Batch {
     Samples(Account, Vec<Sample>),
     LogLines(Account, Vec<LogLine>),
-    Spans(Vec<StoredSpan>),
+    Spans(Account, Vec<StoredSpan>),
 }
 
 impl Batch {
@@ -38,12 +38,13 @@ impl Batch {
             return Ok(Self::Samples(account, samples(&body, &arguments)));
         }
         if path == Signal::Traces.store_path() {
-            return read_spans(head, &body).map(Self::Spans).ok_or(StatusCode::BAD_REQUEST);
+            let spans = header_account(head).zip(read_spans(head, &body)).ok_or(StatusCode::BAD_REQUEST)?;
+            return Ok(Self::Spans(spans.0, spans.1));
         }
         if path != Signal::Logs.store_path() {
             return Err(StatusCode::NOT_FOUND);
         }
-        let lines = logs_account(head).zip(log_lines(&body, &arguments)).ok_or(StatusCode::BAD_REQUEST)?;
+        let lines = header_account(head).zip(log_lines(&body, &arguments)).ok_or(StatusCode::BAD_REQUEST)?;
         Ok(Self::LogLines(lines.0, lines.1))
     }
 
@@ -58,8 +59,8 @@ impl Batch {
                 state.log_lines.extend(lines.into_iter().map(|line| (account, line)));
                 StatusCode::OK
             }
-            Self::Spans(spans) => {
-                state.spans.extend(spans);
+            Self::Spans(account, spans) => {
+                state.spans.extend(spans.into_iter().map(|span| (account, span)));
                 StatusCode::OK
             }
         }
@@ -83,9 +84,9 @@ fn metrics_account(path: &str) -> Option<Account> {
     (rest.strip_prefix("prometheus") == Some(single)).then(|| account.parse().ok())?
 }
 
-/// The account that VictoriaLogs files a request under: the first value of each header counts, none is 0, and what is
+/// The account that VictoriaLogs and VictoriaTraces file a request under: the first value of each header counts, none is 0, and what is
 /// no number is refused.
-fn logs_account(head: &Parts) -> Option<Account> {
+fn header_account(head: &Parts) -> Option<Account> {
     let number = |name: &str| head.headers.get(name).map_or(Some(0), |value| value.to_str().ok()?.parse().ok());
     Some(Account { account: number("AccountID")?, project: number("ProjectID")? })
 }

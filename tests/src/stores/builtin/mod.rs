@@ -55,7 +55,7 @@ pub struct RecordedRequest {
 struct State {
     samples: Vec<(Account, Sample)>,
     log_lines: Vec<(Account, LogLine)>,
-    spans: Vec<StoredSpan>,
+    spans: Vec<(Account, StoredSpan)>,
     requests: Vec<RecordedRequest>,
     connections: u64,
     /// Each is for one request.
@@ -81,7 +81,8 @@ impl State {
 
     /// The answer to a question for a trace.
     fn trace(&self, id: &str) -> Bytes {
-        let spans: Vec<StoredSpan> = self.spans.iter().filter(|span| span.trace_id == id).cloned().collect();
+        let spans: Vec<StoredSpan> =
+            self.spans.iter().map(|(_, span)| span).filter(|span| span.trace_id == id).cloned().collect();
         // Strings and numbers: there is nothing that can't be written as JSON.
         serde_json::to_vec(&jaeger::Answer::of(&spans)).unwrap_or_default().into()
     }
@@ -137,10 +138,16 @@ impl BuiltInStore {
         of(account, &self.state.lock().log_lines)
     }
 
+    /// All spans of an account, in order of arrival.
+    #[must_use]
+    pub fn spans_of(&self, account: Account) -> Vec<StoredSpan> {
+        of(account, &self.state.lock().spans)
+    }
+
     /// All spans, in order of arrival.
     #[must_use]
     pub fn spans(&self) -> Vec<StoredSpan> {
-        self.state.lock().spans.clone()
+        self.state.lock().spans.iter().map(|(_, span)| span.clone()).collect()
     }
 
     /// Every request since the start, whole or not, in order of arrival.
