@@ -1,5 +1,6 @@
 //! The demonstration, shortened: what it shows to a person holds.
 
+use std::path::Path;
 use std::time::Duration;
 
 use telemetry_rig::demo::{self, ProgramLog, Show};
@@ -20,7 +21,8 @@ async fn the_demonstration_holds_with_the_real_stores() -> TestResult {
 }
 
 async fn holds(stores: StoreKind) -> TestResult {
-    let report = demo::run(stores, Duration::from_secs(1), &ProgramLog::default(), &Show::new(true)).await?;
+    let program = Path::new(env!("CARGO_BIN_EXE_telemetry-demo"));
+    let report = demo::run(stores, Duration::from_secs(1), program, &ProgramLog::default(), &Show::new(true)).await?;
     assert!(report.ok, "{report}");
     Ok(())
 }

@@ -3,8 +3,8 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::{Parser, ValueEnum};
-use telemetry_rig::demo::{self, ProgramLog, Show};
+use clap::{Parser, Subcommand, ValueEnum};
+use telemetry_rig::demo::{self, JourneyPart, ProgramLog, Show};
 use telemetry_rig::rig::StoreKind;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::layer::SubscriberExt;
@@ -27,6 +27,16 @@ struct Options {
     /// Print one JSON object and nothing else.
     #[arg(long)]
     json: bool,
+    #[command(subcommand)]
+    part: Option<Hidden>,
+}
+
+/// What the demonstration starts itself for.
+#[derive(Debug, Subcommand)]
+enum Hidden {
+    /// Plays one process's part in a journey.
+    #[command(hide = true)]
+    JourneyPart(JourneyPart),
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -49,23 +59,38 @@ impl From<Stores> for StoreKind {
 #[tokio::main]
 async fn main() -> ExitCode {
     let options = Options::parse();
+    if let Some(Hidden::JourneyPart(part)) = &options.part {
+        return match part.play().await {
+            Ok(trace) => {
+                println!("{trace}");
+                ExitCode::SUCCESS
+            }
+            Err(error) => failure(&error),
+        };
+    }
+    let program = match std::env::current_exe() {
+        Ok(program) => program,
+        Err(error) => return failure(&error),
+    };
     let log = ProgramLog::default();
     let filter = EnvFilter::new("info,telemetry_relay=debug,telemetry_runner_client=debug");
     tracing_subscriber::registry().with(filter).with(log.clone()).init();
     let show = Show::new(options.json);
     let stores = options.stores.map_or_else(demo::available_stores, StoreKind::from);
-    let outcome = demo::run(stores, Duration::from_secs(options.seconds), &log, &show).await;
+    let outcome = demo::run(stores, Duration::from_secs(options.seconds), &program, &log, &show).await;
     show.finish();
     match outcome.map(|report| (report.ok, if options.json { as_json(&report) } else { report.to_string() })) {
         Ok((ok, text)) => {
             println!("{text}");
             if ok { ExitCode::SUCCESS } else { ExitCode::FAILURE }
         }
-        Err(error) => {
-            eprintln!("telemetry-demo: {error}");
-            ExitCode::FAILURE
-        }
+        Err(error) => failure(&error),
     }
+}
+
+fn failure(error: &dyn std::fmt::Display) -> ExitCode {
+    eprintln!("telemetry-demo: {error}");
+    ExitCode::FAILURE
 }
 
 fn as_json(report: &demo::Report) -> String {

@@ -1,19 +1,20 @@
-//! A command that one runner accepts, another attempts twice and a third settles: one trace, though they share nothing but the
-//! command's ID.
+//! A command that one process accepts, another attempts twice and a third settles: one trace, though they share nothing but
+//! the command's ID.
 
-use std::time::{Duration, SystemTime};
+use std::fs;
+use std::path::Path;
 
 use serde::Serialize;
-use telemetry_runner_client::trace::{Entry, Journey, Settlement, SpanContext, TraceId};
+use telemetry_runner_client::trace::Journey;
+use tokio::process::Command;
+use tokio::time::Instant;
 
-use super::runner::DemoRunner;
+use super::DemoError;
+use super::part::Part;
 use crate::rig::Rig;
 use crate::stores::StoredSpan;
-use crate::wait;
 
 const COMMAND: &str = "demo-command-1";
-/// How long the policy may take that says that traces are taken.
-const POLICY_WITHIN: Duration = Duration::from_secs(10);
 
 /// What the store has of the journey.
 #[derive(Debug, Clone, Serialize)]
@@ -37,42 +38,56 @@ pub struct JourneySpan {
     pub place: String,
 }
 
-/// The traces in which the journey was written.
-#[derive(Debug, Clone, Copy)]
+/// The trace of whoever accepted the command.
+#[derive(Debug, Clone)]
 pub(super) struct Written {
-    root: SpanContext,
-    caller: TraceId,
+    caller: String,
 }
 
-/// Writes a journey by the first three runners. `None`: they were not told to make spans.
-pub(super) async fn write(runners: &[DemoRunner]) -> Option<Written> {
-    let [accepts, attempts, settles, ..] = runners else { return None };
-    let journey = Journey::of(COMMAND);
-    let spans = [accepts, attempts, settles].map(DemoRunner::spans);
-    let told =
-        async || if spans.iter().all(|spans| spans.is_enabled()) { Ok(()) } else { Err("not all are told".to_owned()) };
-    wait::until("the policy", POLICY_WITHIN, told).await.ok()?;
-    let accepted = SystemTime::now();
-    let mut request = spans[0].entry(Entry::Control, "create volume", None);
-    request.link(journey.root());
-    let caller = request.context()?.trace_id;
-    request.end();
-    for attempt in [1, 2] {
-        journey.attempt(&spans[1], "attach", attempt).end();
+/// Has a journey written by three processes, as the first three runners. `program` is the demonstration's own. `None`: one of
+/// them failed.
+///
+/// # Errors
+/// There is no process or no file to be had.
+pub(super) async fn write(rig: &Rig, program: &Path) -> Result<Option<Written>, DemoError> {
+    let folder = tempfile::tempdir()?;
+    let mut traces = Vec::new();
+    let began = Instant::now();
+    for (index, part) in Part::ALL.into_iter().enumerate() {
+        let identity = folder.path().join(part.as_str());
+        fs::create_dir(&identity)?;
+        let issued = rig.cluster().issue(&rig.runner(index).id).map_err(crate::rig::RigError::from)?;
+        fs::write(identity.join("runner.pem"), &issued.chain_pem)?;
+        fs::write(identity.join("runner.key"), issued.key_pem.as_str())?;
+        fs::write(identity.join("ca.pem"), rig.cluster().root_pem())?;
+        let output = Command::new(program)
+            .args(["journey-part", "--part", part.as_str(), "--command", COMMAND])
+            .args(["--coordinator", &format!("localhost:{}", rig.relay_address().port())])
+            .args(["--accepted-ms-ago", &began.elapsed().as_millis().to_string()])
+            .arg("--identity")
+            .arg(identity)
+            .kill_on_drop(true)
+            .output()
+            .await?;
+        if !output.status.success() {
+            tracing::warn!(part = part.as_str(), why = %String::from_utf8_lossy(&output.stderr), "a part of the journey failed");
+            return Ok(None);
+        }
+        traces.push(String::from_utf8_lossy(&output.stdout).trim().to_owned());
     }
-    journey.settle(&spans[2], "volume", accepted, Settlement { code: "attached", failed: false }).ok()?;
-    Some(Written { root: journey.root(), caller })
+    Ok(traces.into_iter().next().map(|caller| Written { caller }))
 }
 
 /// Reads it back.
 pub(super) async fn read(rig: &Rig, written: Option<Written>) -> JourneyReport {
-    let Some(Written { root, caller }) = written else {
+    let Some(Written { caller }) = written else {
         return JourneyReport { trace: String::new(), spans: Vec::new(), ok: false };
     };
+    let root = Journey::of(COMMAND).root();
     let (trace, root) = (root.trace_id.to_string(), root.span_id.to_string());
     let store = rig.trace_store();
     // Where one is missing the wait ends in vain, and the comparison below says so.
-    let callers = store.wait_for_trace(&caller.to_string(), 1).await.unwrap_or_default();
+    let callers = store.wait_for_trace(&caller, 1).await.unwrap_or_default();
     let mut own = store.wait_for_trace(&trace, 3).await.unwrap_or_default();
     own.sort_by(|a, b| (&a.parent_id, a.tag("attempt")).cmp(&(&b.parent_id, b.tag("attempt"))));
     let place = |span: &StoredSpan| {

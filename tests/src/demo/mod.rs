@@ -4,11 +4,13 @@
 mod attacks;
 mod input;
 mod journey;
+mod part;
 mod program_log;
 mod report;
 mod runner;
 mod show;
 
+use std::path::Path;
 use std::time::Duration;
 
 use telemetry_proto::exposition;
@@ -16,6 +18,7 @@ use tokio::time::{Instant, interval};
 
 pub use attacks::Attempt;
 pub use journey::{JourneyReport, JourneySpan};
+pub use part::JourneyPart;
 pub use program_log::ProgramLog;
 pub use report::{Count, RefusalSummary, Report};
 pub use show::Show;
@@ -46,6 +49,9 @@ pub enum DemoError {
     /// A store can't be read.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// A process or a file can't be had.
+    #[error("a process can't be started, or a file can't be written")]
+    Io(#[from] std::io::Error),
     /// A runner's client can't be built.
     #[error("a runner's client can't be built: {0}")]
     Client(String),
@@ -58,11 +64,18 @@ pub fn available_stores() -> StoreKind {
     if found { StoreKind::Real } else { StoreKind::BuiltIn }
 }
 
-/// Runs all of it. `shipping` is how long the runners write after they are armed.
+/// Runs all of it. `shipping` is how long the runners write after they are armed; `program` is `telemetry-demo`, which plays
+/// the parts of a journey in processes of their own.
 ///
 /// # Errors
 /// [`DemoError`]; what merely does not hold is in the report instead.
-pub async fn run(stores: StoreKind, shipping: Duration, log: &ProgramLog, show: &Show) -> Result<Report, DemoError> {
+pub async fn run(
+    stores: StoreKind,
+    shipping: Duration,
+    program: &Path,
+    log: &ProgramLog,
+    show: &Show,
+) -> Result<Report, DemoError> {
     show.step("starting stores and relay");
     let rig = Rig::builder().stores(stores).traces(StoreKind::BuiltIn).runners(RUNNERS).start().await?;
     let mut runners = (0..RUNNERS).map(|n| DemoRunner::start(&rig, n)).collect::<Result<Vec<_>, _>>()?;
@@ -81,7 +94,7 @@ pub async fn run(stores: StoreKind, shipping: Duration, log: &ProgramLog, show: 
 
     show.step("arming");
     runners.iter().for_each(DemoRunner::arm);
-    let journey = journey::write(&runners).await;
+    let journey = journey::write(&rig, program).await?;
     ship(&rig, &mut runners, &mut figures, log, shipping, show).await?;
     show.step("flushing");
     for runner in &mut runners {

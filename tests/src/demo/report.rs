@@ -24,7 +24,7 @@ pub struct Report {
     pub stored: Count,
     /// What was written before any token existed, and arrived.
     pub late_armed: LateArmed,
-    /// A command that three runners took part in.
+    /// A command that three processes took part in, each as a runner.
     pub journey: JourneyReport,
     /// What was tried against the relay.
     pub refusals: Vec<Attempt>,

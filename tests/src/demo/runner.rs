@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use telemetry_proto::{RunnerId, Signal};
-use telemetry_runner_client::trace::SpanWriter;
 use telemetry_runner_client::{Client, LateTokenSource, LogRecord, Point, Tally, TokenError, TokenSource};
 
 use super::DemoError;
@@ -46,10 +45,6 @@ impl DemoRunner {
 
     pub(super) fn arm(&self) {
         self.tokens.arm(self.client.issuer());
-    }
-
-    pub(super) fn spans(&self) -> SpanWriter {
-        self.client.spans()
     }
 
     pub(super) fn write_point(&mut self, point: Point<'_>) {
