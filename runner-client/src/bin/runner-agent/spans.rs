@@ -99,9 +99,9 @@ mod tests {
         use opentelemetry_proto::tonic::resource::v1::Resource;
         let mut number = 0;
         let mut scope = |spans: usize| {
-            let name = |n: u32| Span { name: n.to_string(), trace_id: vec![7; 16], ..Span::default() };
-            number += spans as u32;
-            let spans = (number - spans as u32..number).map(name).collect();
+            let name = |n: usize| Span { name: n.to_string(), trace_id: vec![7; 16], ..Span::default() };
+            number += spans;
+            let spans = (number - spans..number).map(name).collect();
             ScopeSpans { spans, schema_url: "s".repeat(200), ..Default::default() }
         };
         let mut of = |count: u32, spans: &[usize]| ResourceSpans {
