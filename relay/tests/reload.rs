@@ -240,6 +240,38 @@ async fn a_new_certificate_is_shown_to_new_connections_and_old_ones_stay() {
     assert_eq!(write(&mut requests, &token).await, Some(Reason::BackendUnreachable));
 }
 
+/// What has ended while it was in force keeps nobody from removing a runner; what has ended is not taken in.
+#[tokio::test]
+async fn a_certificate_that_has_ended_is_not_put_in_force_and_one_that_ends_in_force_stops_no_other_change() {
+    let relay = Relay::start().await;
+    let write_until = |ends: SystemTime| {
+        let leaf = Leaf::coordinator(COORDINATOR).valid(SystemTime::UNIX_EPOCH + Duration::from_secs(1), ends);
+        let issued = leaf.issued_by(&relay.cluster.authority);
+        relay.write("coordinator.pem", issued.chain_pem);
+        relay.write("coordinator-key.pem", issued.key_pem);
+    };
+    let r1 = relay.cluster.runner("r1");
+    let before = relay.connect(&r1).await;
+    write_until(SystemTime::now() - Duration::from_secs(60));
+    let fault = relay.running.apply(load(&relay.dir).unwrap()).unwrap_err().to_string();
+    assert!(fault.contains("coordinator.pem") && fault.contains("has ended"), "{fault}");
+    let after = relay.connect(&r1).await;
+    assert_eq!(before.server_certificate(), after.server_certificate(), "the one before is shown");
+
+    // Certificates count whole seconds: this one ends within two.
+    let ends = SystemTime::now() + Duration::from_secs(2);
+    write_until(ends);
+    relay.reload();
+    let over = async {
+        while SystemTime::now() < ends {
+            tokio::time::sleep(Duration::from_millis(50)).await
+        }
+    };
+    within(over).await;
+    relay.write("removed.txt", "r1\n");
+    assert!(relay.reload().closed_connections > 0, "its connections are closed all the same");
+}
+
 #[tokio::test]
 async fn a_key_is_rotated_with_old_and_new_side_by_side_and_the_old_one_taken_away() {
     let relay = Relay::start().await;

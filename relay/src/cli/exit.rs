@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use telemetry_relay::config::ConfigFaults;
+use telemetry_relay::running::StartError;
 
 /// Wrong usage (`EX_USAGE` of sysexits).
 pub(super) const USAGE: u8 = 64;
@@ -18,6 +19,15 @@ pub(super) enum Failure {
     Usage(String),
     #[error("{0}")]
     Other(String),
+}
+
+impl From<StartError> for Failure {
+    fn from(error: StartError) -> Self {
+        match error {
+            StartError::Lives(faults) => Self::Config(faults),
+            error => Self::other(error),
+        }
+    }
 }
 
 impl Failure {

@@ -29,7 +29,7 @@ async fn serve(path: &Path, settings: Settings) -> Outcome {
     let mut hangup = signal(SignalKind::hangup()).map_err(Failure::other)?;
     let mut files = FileWatch::new(settings.files.clone());
     let start = Start::of(&settings);
-    let running = Running::start(settings).await.map_err(Failure::other)?;
+    let running = Running::start(settings).await?;
     start.log(&running);
     let mut manager = ServiceManager::of_environment();
     manager.ready(&running.observer().summary());

@@ -3,13 +3,15 @@
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
+use rustls::server::danger::ClientCertVerifier;
 use telemetry_certs::{Credentials, Crls, Roots, ServerTls};
 use telemetry_proto::claims::Expectations;
 use telemetry_proto::{RunnerId, Signal, limits};
 
 use super::identity::identity;
+use super::lives::Life;
 use super::operational::Operational;
 use super::reset_key;
 use super::settings::{FixedSettings, IssuerSettings, Outside, Settings, TlsSettings};
@@ -31,11 +33,20 @@ const ALPN_H3: &[u8] = b"h3";
 pub(super) fn assemble(file: &ConfigFile, path: &Path, mut faults: ConfigFaults) -> Reading {
     let base = path.parent().unwrap_or(Path::new("."));
     let credentials = credentials(&file.tls, base, &mut faults);
-    let certificate = credentials.as_ref().and_then(|credentials| {
-        let summary = telemetry_certs::describe(credentials.leaf());
-        Some(CertificateStatus::of(&faults.take("tls.certificate", "", summary)?))
-    });
-    let tls = tls(&file.tls, credentials.zip(certificate.clone()), base, &mut faults);
+    let summary = credentials
+        .as_ref()
+        .and_then(|credentials| faults.take("tls.certificate", "", telemetry_certs::describe(credentials.leaf())));
+    let roots = faults.take("tls.client_ca", "", Roots::from_file(base.join(&file.tls.client_ca)));
+    let own = summary.as_ref().map(|summary| Life::of_coordinator(summary, &base.join(&file.tls.certificate)));
+    let authorities = roots.as_ref().and_then(|roots| Life::of_roots(roots, &base.join(&file.tls.client_ca)));
+    let lives: Vec<_> = own.into_iter().chain(authorities).collect();
+    let (crls, lists_due) = revocation_lists(&file.tls, base, &mut faults);
+    let certificate = summary.as_ref().map(CertificateStatus::of);
+    let tls = match (credentials, certificate, roots) {
+        (Some(credentials), Some(certificate), Some(roots)) => tls(&credentials, &roots, &crls, &mut faults)
+            .map(|(server, clients)| TlsSettings { server, clients, certificate, lives: lives.clone() }),
+        _ => None,
+    };
     let removed = removed(file, base, &mut faults);
     let issuer = issuer(file, base, &mut faults);
     let clients = tls.as_ref().map(|tls| &*tls.clients as _);
@@ -61,7 +72,8 @@ pub(super) fn assemble(file: &ConfigFile, path: &Path, mut faults: ConfigFaults)
     let files = files(file, path, base);
     let outside = Outside {
         stores: stores.clone(),
-        certificate,
+        lives,
+        lists_due,
         listener: Some(listener.clone()),
         admin,
         state_folder: state_folder.clone(),
@@ -124,29 +136,35 @@ fn credentials(section: &TlsSection, base: &Path, faults: &mut ConfigFaults) -> 
     credentials
 }
 
-fn tls(
-    section: &TlsSection,
-    own: Option<(Credentials, CertificateStatus)>,
-    base: &Path,
-    faults: &mut ConfigFaults,
-) -> Option<TlsSettings> {
-    let roots = faults.take("tls.client_ca", "", Roots::from_file(base.join(&section.client_ca)));
-    let mut crls = Crls::default();
+/// The revocation lists, and when each was to be replaced by another.
+fn revocation_lists(section: &TlsSection, base: &Path, faults: &mut ConfigFaults) -> (Crls, Vec<(String, SystemTime)>) {
+    let (mut crls, mut lists_due) = (Crls::default(), Vec::new());
     for path in &section.crls {
         if let Some(more) = faults.take("tls.crls", "", Crls::from_file(base.join(path))) {
+            let at = at("tls.crls", &base.join(path));
+            lists_due.extend(more.read().iter().filter_map(|list| Some((at.clone(), list.next_update?))));
             crls.extend(more);
         }
     }
-    let ((credentials, certificate), roots) = (own?, roots?);
+    (crls, lists_due)
+}
+
+/// Both sides of TLS: what is shown, and what runners are verified with.
+fn tls(
+    credentials: &Credentials,
+    roots: &Roots,
+    crls: &Crls,
+    faults: &mut ConfigFaults,
+) -> Option<(Arc<rustls::ServerConfig>, Arc<dyn ClientCertVerifier>)> {
     let server = telemetry_certs::server_config(ServerTls {
-        credentials: &credentials,
-        client_roots: &roots,
+        credentials,
+        client_roots: roots,
         crls: crls.ders(),
         alpn: &[ALPN_H3],
     });
     let server = faults.take("[tls]", "", server).map(Arc::new)?;
-    let clients = faults.take("[tls]", "", telemetry_certs::client_verifier(&roots, crls.ders()))?;
-    Some(TlsSettings { server, clients, certificate })
+    let clients = faults.take("[tls]", "", telemetry_certs::client_verifier(roots, crls.ders()))?;
+    Some((server, clients))
 }
 
 fn check_admin(section: &AdminSection, faults: &mut ConfigFaults) {
@@ -336,6 +354,6 @@ fn listener(section: &ListenerSection, base: &Path, faults: &mut ConfigFaults) -
     config
 }
 
-fn at(key: &str, path: &Path) -> String {
+pub(super) fn at(key: &str, path: &Path) -> String {
     format!("{key} ({})", path.display())
 }

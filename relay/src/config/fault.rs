@@ -1,6 +1,7 @@
 //! What is wrong with a configuration.
 
 use std::fmt;
+use std::path::{Path, PathBuf};
 
 /// One fault: where it is, what it is, and how to mend it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,11 +29,20 @@ impl fmt::Display for ConfigFault {
 
 /// Every fault of a configuration.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ConfigFaults(Vec<ConfigFault>);
+pub struct ConfigFaults {
+    /// The configuration's file, where it is known.
+    file: Option<PathBuf>,
+    faults: Vec<ConfigFault>,
+}
 
 impl ConfigFaults {
+    /// Says which file's configuration it is.
+    pub(super) fn of_file(self, path: &Path) -> Self {
+        Self { file: Some(path.to_owned()), ..self }
+    }
+
     pub(super) fn push(&mut self, fault: ConfigFault) {
-        self.0.push(fault);
+        self.faults.push(fault);
     }
 
     /// Keeps the value of `result`, or its error as a fault at `at`.
@@ -54,7 +64,7 @@ impl ConfigFaults {
     /// `value` if nothing is wrong.
     pub(super) fn into_result<T>(self, value: Option<T>) -> Result<T, Self> {
         match value {
-            Some(value) if self.0.is_empty() => Ok(value),
+            Some(value) if self.faults.is_empty() => Ok(value),
             _ => Err(self),
         }
     }
@@ -62,15 +72,19 @@ impl ConfigFaults {
     /// The faults, in the order in which they were found.
     #[must_use]
     pub fn as_slice(&self) -> &[ConfigFault] {
-        &self.0
+        &self.faults
     }
 }
 
 impl fmt::Display for ConfigFaults {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let n = self.0.len();
-        write!(f, "the configuration has {n} fault{}:", if n == 1 { "" } else { "s" })?;
-        self.0.iter().try_for_each(|fault| write!(f, "\n  - {fault}"))
+        let n = self.faults.len();
+        f.write_str("the configuration ")?;
+        if let Some(file) = &self.file {
+            write!(f, "{} ", file.display())?;
+        }
+        write!(f, "has {n} fault{}:", if n == 1 { "" } else { "s" })?;
+        self.faults.iter().try_for_each(|fault| write!(f, "\n  - {fault}"))
     }
 }
 

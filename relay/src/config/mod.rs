@@ -7,6 +7,7 @@ mod fault;
 mod file;
 mod identity;
 mod limits;
+mod lives;
 mod operational;
 mod reset_key;
 mod settings;
@@ -24,6 +25,7 @@ pub use file::{
     StoreSection, StoresSection, TlsSection, TokensSection,
 };
 pub use limits::{LimitsSection, TenantLimitsSection};
+pub use lives::{Life, check_lives};
 pub use operational::{Operational, OperationalSection};
 pub use settings::{FixedSettings, IssuerSettings, Outside, Settings, TlsSettings};
 pub use tenants::{AccountFromSection, RuleSection, TenantSection};
@@ -43,7 +45,7 @@ pub struct Reading {
 /// Reads the file at `path`, applies the environment, and reads every key and certificate.
 /// Paths in the file are relative to the file's folder.
 pub fn read(path: &Path, env: &dyn EnvSource) -> Reading {
-    let mut faults = ConfigFaults::default();
+    let mut faults = ConfigFaults::default().of_file(path);
     let file = faults
         .take(path.display(), UNREADABLE, std::fs::read_to_string(path))
         .and_then(|text| ConfigFile::read(&text, env, &mut faults));

@@ -3,13 +3,13 @@
 use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use rustls::server::danger::ClientCertVerifier;
 use telemetry_proto::claims::Expectations;
 use telemetry_proto::{RunnerId, Signal};
 
-use super::{Operational, OperationalSection};
+use super::{Life, Operational, OperationalSection};
 use crate::admin::{AdminConfig, CertificateStatus};
 use crate::admission::BudgetLimits;
 use crate::forward::{Attribution, BackendSettings};
@@ -75,8 +75,10 @@ impl Settings {
 pub struct Outside {
     /// The stores, to ask them.
     pub stores: Vec<(Signal, BackendSettings)>,
-    /// The certificate that the coordinator shows, to look at its life.
-    pub certificate: Option<CertificateStatus>,
+    /// The lives of certificates without which no runner gets in.
+    pub lives: Vec<Life>,
+    /// When each revocation list was to be replaced by another, and where it is named.
+    pub lists_due: Vec<(String, SystemTime)>,
     /// Where to listen, to bind it.
     pub listener: Option<ListenerConfig>,
     /// Where operators look, likewise.
@@ -93,6 +95,8 @@ pub struct TlsSettings {
     pub clients: Arc<dyn ClientCertVerifier>,
     /// The certificate that the coordinator shows.
     pub certificate: CertificateStatus,
+    /// The lives of certificates without which no runner gets in.
+    pub lives: Vec<Life>,
 }
 
 /// How tokens are minted.

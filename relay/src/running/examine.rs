@@ -3,12 +3,12 @@
 use std::io;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::path::Path;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
 
 use crate::admin::AdminConfig;
-use crate::config::Outside;
+use crate::config::{ConfigFault, Life, Outside};
 use crate::forward::Backend;
 use crate::once::{BatchIdFile, FOLDER_REMEDY};
 
@@ -40,7 +40,7 @@ pub enum Severity {
 
 /// Asks every store, tries the addresses, and looks at the certificate's life.
 pub async fn examine(outside: &Outside, now: SystemTime) -> Vec<Finding> {
-    let Outside { stores, certificate, listener, admin, state_folder } = outside;
+    let Outside { stores, lives, lists_due, listener, admin, state_folder } = outside;
     let mut findings = Vec::new();
     for (signal, store) in stores {
         if let Err(refusal) = Backend::new(*signal, store.clone()).probe().await {
@@ -52,7 +52,8 @@ pub async fn examine(outside: &Outside, now: SystemTime) -> Vec<Finding> {
             });
         }
     }
-    findings.extend(certificate.as_ref().and_then(|certificate| life(certificate.expires_at, now)));
+    findings.extend(lives.iter().filter_map(|life| of_life(life, now)));
+    findings.extend(lists_due.iter().filter_map(|(at, due)| of_list(at, *due, now)));
     findings.extend(state_folder.as_deref().and_then(state));
     if let Some(listener) = listener {
         let address = listener.address;
@@ -112,17 +113,28 @@ fn open_files() -> Option<usize> {
     line.split_ascii_whitespace().next()?.parse().ok()
 }
 
-fn life(expires_at: u64, now: SystemTime) -> Option<Finding> {
-    let left = (UNIX_EPOCH + Duration::from_secs(expires_at)).duration_since(now).unwrap_or_default();
-    let (severity, problem) = if left.is_zero() {
-        (Severity::Fault, "has ended; no runner will connect".to_owned())
-    } else if left < SOON {
-        (Severity::Warning, format!("ends in {} days", left.as_secs() / 86_400))
-    } else {
-        return None;
-    };
-    let remedy = "renew it: `telemetry-relay certs renew FILE --dir FOLDER`; a running relay takes it by itself";
-    Some(Finding { severity, at: "tls.certificate".to_owned(), problem, remedy: remedy.to_owned() })
+fn of_life(life: &Life, now: SystemTime) -> Option<Finding> {
+    if let Some(ConfigFault { at, problem, remedy }) = life.fault(now) {
+        return Some(Finding { severity: Severity::Fault, at, problem, remedy });
+    }
+    let left = life.ends.duration_since(now).unwrap_or_default();
+    (left < SOON).then(|| Finding {
+        severity: Severity::Warning,
+        at: life.at.clone(),
+        problem: format!("ends in {} days", left.as_secs() / 86_400),
+        remedy: life.remedy.to_owned(),
+    })
+}
+
+/// A list that is overdue stays in force: without it those would get in again who were shut out.
+fn of_list(at: &str, due: SystemTime, now: SystemTime) -> Option<Finding> {
+    let days = now.duration_since(due).ok()?.as_secs() / 86_400;
+    Some(Finding {
+        severity: Severity::Warning,
+        at: at.to_owned(),
+        problem: format!("was due to be replaced {days} days ago; it stays in force, and names nobody revoked since"),
+        remedy: "put the authority's present list in its place; `telemetry-relay certs revoke` signs one".to_owned(),
+    })
 }
 
 #[cfg(test)]
@@ -146,11 +158,23 @@ mod tests {
     }
 
     #[test]
+    fn a_revocation_list_is_a_warning_once_it_is_overdue() {
+        let due = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+        assert_eq!(of_list("tls.crls (crl.pem)", due, due - Duration::from_secs(1)), None);
+        let finding = of_list("tls.crls (crl.pem)", due, due + 2 * Duration::from_secs(86_400)).unwrap();
+        assert_eq!(finding.severity, Severity::Warning);
+        assert!(finding.problem.contains("2 days ago"), "{}", finding.problem);
+    }
+
+    #[test]
     fn a_certificate_is_a_warning_before_it_is_a_fault() {
-        let now = UNIX_EPOCH + Duration::from_secs(1_000_000_000);
-        let severity = |days: i64| life((1_000_000_000 + days * 86_400).cast_unsigned(), now).map(|f| f.severity);
-        assert_eq!(severity(30), None);
-        assert_eq!(severity(3), Some(Severity::Warning));
-        assert_eq!(severity(-1), Some(Severity::Fault));
+        const DAY: Duration = Duration::from_secs(86_400);
+        let begins = SystemTime::UNIX_EPOCH + 10_000 * DAY;
+        let life = Life { at: "tls.certificate (a.pem)".to_owned(), begins, ends: begins + 90 * DAY, remedy: "renew" };
+        let severity = |now| of_life(&life, now).map(|finding| finding.severity);
+        assert_eq!(severity(begins - DAY), Some(Severity::Fault), "not yet valid");
+        assert_eq!(severity(begins), None);
+        assert_eq!(severity(begins + 87 * DAY), Some(Severity::Warning));
+        assert_eq!(severity(begins + 90 * DAY), Some(Severity::Fault));
     }
 }

@@ -6,12 +6,13 @@ mod watch;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use parking_lot::Mutex;
 use rustls::pki_types::UnixTime;
 use rustls::server::danger::ClientCertVerifier;
 use telemetry_proto::{Clock, SystemClock};
 
 use crate::admin::{AdminError, AdminHandle, AdminServer, Observer};
-use crate::config::{FixedSettings, IssuerSettings, Settings};
+use crate::config::{ConfigFaults, FixedSettings, IssuerSettings, Life, Settings, check_lives};
 use crate::gate::{Author, JwtVerifier, KeySet, KeySetError, RemovedRunners, Writers};
 use crate::issuer::{Issuer, IssuerConfigError, KeyRing};
 use crate::listener::{Connected, ListenError, Listener, ListenerHandle};
@@ -35,6 +36,9 @@ pub enum StartError {
     /// The issuer's settings can't work.
     #[error(transparent)]
     Issuer(#[from] IssuerConfigError),
+    /// A certificate without which no runner gets in has ended, or is not valid yet.
+    #[error(transparent)]
+    Lives(#[from] ConfigFaults),
 }
 
 /// Settings that can't be put in force. What is in force stays.
@@ -49,6 +53,9 @@ pub enum ApplyError {
     /// The issuer's settings can't work.
     #[error(transparent)]
     Issuer(#[from] IssuerConfigError),
+    /// A new certificate without which no runner gets in has ended, or is not valid yet.
+    #[error(transparent)]
+    Lives(#[from] ConfigFaults),
 }
 
 /// What became of other settings.
@@ -71,6 +78,8 @@ pub struct Running {
     observer: Arc<Observer>,
     admin: Option<AdminHandle>,
     fixed: FixedSettings,
+    /// The lives of the certificates in force.
+    lives: Mutex<Vec<Life>>,
 }
 
 impl Running {
@@ -94,6 +103,7 @@ impl Running {
             fixed,
             files: _,
         } = settings;
+        check_lives(&tls.lives, SystemTime::now())?;
         let writers = Arc::new(Writers::new(writers));
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let removed = Arc::new(RemovedRunners::new(removed));
@@ -133,7 +143,8 @@ impl Running {
             Some(config) => Some(AdminServer::bind(config).await?.serve(Arc::clone(&observer))),
             None => None,
         };
-        Ok(Self { service, listener, verifier, removed, writers, clock, observer, admin, fixed })
+        let lives = Mutex::new(tls.lives);
+        Ok(Self { service, listener, verifier, removed, writers, clock, observer, admin, fixed, lives })
     }
 
     /// The service.
@@ -184,6 +195,11 @@ impl Running {
             files: _,
         } = settings;
         // What may fail comes first; then all of it is published, or nothing was.
+        {
+            // What is in force and has ended since keeps no other change from being made.
+            let in_force = self.lives.lock();
+            check_lives(tls.lives.iter().filter(|life| !in_force.contains(life)), SystemTime::now())?;
+        }
         let needs_restart = self.fixed.differences(&fixed);
         let server = self.listener.prepare(tls.server)?;
         let issuer = issuer.map(|issuer| self.next_issuer(issuer)).transpose()?;
@@ -191,6 +207,7 @@ impl Running {
 
         self.listener.publish(server);
         self.observer.set_certificate(tls.certificate);
+        *self.lives.lock() = tls.lives;
         // What is minted must be accepted already.
         self.verifier.publish(keys, expected);
         self.service.publish_issuer(issuer);

@@ -113,7 +113,7 @@ pub(crate) async fn the_agent_renews_its_certificate_at_two_thirds_of_its_life_a
 fn stored(agent: &AgentProgram) -> Result<PeerIdentity, Box<dyn std::error::Error + Send + Sync>> {
     let key = agent.folder().join("runner.key");
     assert_eq!(fs::metadata(&key)?.permissions().mode() & 0o777, 0o600);
-    let credentials = Credentials::from_files(&agent.folder().join("runner.pem"), &key)?;
+    let credentials = Credentials::from_files(agent.folder().join("runner.pem"), &key)?;
     Ok(PeerIdentity::from_leaf(credentials.leaf())?)
 }
 
