@@ -34,6 +34,8 @@ pub enum Program {
     Promtool,
     /// What reads systemd's units. The system has it or not.
     SystemdAnalyze,
+    /// What reads Kubernetes manifests, on Kubernetes' own types.
+    CheckManifests,
     /// VictoriaMetrics' agent.
     VmAgent,
     /// Debian's Prometheus.
@@ -82,6 +84,7 @@ impl Program {
             Self::Vmalert => "debian/usr/bin/vmalert",
             Self::Promtool => "promtool",
             Self::SystemdAnalyze => "systemd-analyze",
+            Self::CheckManifests => "check-manifests",
             Self::VmAgent => "vmagent",
             Self::Prometheus => "debian/usr/bin/prometheus",
             Self::SyslogNg => "debian/usr/sbin/syslog-ng",
@@ -107,6 +110,7 @@ impl Program {
             Self::Vmalert => "TELEMETRY_VMALERT",
             Self::Promtool => "TELEMETRY_PROMTOOL",
             Self::SystemdAnalyze => "TELEMETRY_SYSTEMD_ANALYZE",
+            Self::CheckManifests => "TELEMETRY_CHECK_MANIFESTS",
             Self::VmAgent => "TELEMETRY_VMAGENT",
             Self::Prometheus => "TELEMETRY_PROMETHEUS",
             Self::SyslogNg => "TELEMETRY_SYSLOG_NG",

@@ -9,7 +9,7 @@ mod units;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use manifests::{the_manifests_keep_the_stores_to_the_relay, the_relay_of_the_manifests_is_configured_soundly};
+use manifests::*;
 use metrics::every_metric_of_the_dashboard_and_the_rules_exists;
 use rules::{the_rules_are_accepted_by_promtool, the_rules_are_accepted_by_vmalert};
 use status::the_status_has_what_its_documentation_says_and_nothing_else;
@@ -21,6 +21,7 @@ telemetry_rig::suite! {
     the_rules_are_accepted_by_promtool needs [Promtool];
     the_manifests_keep_the_stores_to_the_relay;
     the_relay_of_the_manifests_is_configured_soundly;
+    the_manifests_are_valid_and_their_names_lead_somewhere needs [CheckManifests];
     the_units_are_valid needs [SystemdAnalyze, Relay, RunnerAgent];
     the_units_are_hardened needs [SystemdAnalyze];
     the_status_has_what_its_documentation_says_and_nothing_else needs [Relay];

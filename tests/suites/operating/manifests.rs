@@ -1,11 +1,15 @@
 //! The Kubernetes manifests.
 
+use std::path::Path;
+use std::process::Command;
+
 use saphyr::{LoadableYamlNode as _, Scalar, Yaml};
 use serde_json::{Map, Value};
 use telemetry_relay::config::ConfigFile;
+use telemetry_rig::program::Program;
 use telemetry_rig::suite::TestResult;
 
-use super::read;
+use super::{file, read};
 
 const RELAY: &str = "deploy/kubernetes/relay.yaml";
 const NO_ENV: [(&str, &str); 0] = [];
@@ -88,6 +92,49 @@ pub(crate) async fn the_relay_of_the_manifests_is_configured_soundly() -> TestRe
     let kept = file.listener.reset_key.iter().chain(&file.state.folder);
     for path in [&file.tls.certificate, &file.tls.key, &file.tls.client_ca].into_iter().chain(kept) {
         assert!(mounted.iter().any(|folder| path.starts_with(folder)), "{} is not mounted", path.display());
+    }
+    Ok(())
+}
+
+/// By Kubernetes' own types, that know no other fields; and whoever is named is there.
+pub(crate) async fn the_manifests_are_valid_and_their_names_lead_somewhere() -> TestResult {
+    let checker = Program::CheckManifests.find()?;
+    let faults = |path: &Path| -> Result<String, std::io::Error> {
+        let output = Command::new(&checker).arg(path).output()?;
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert_eq!(output.status.success(), said.is_empty(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+        Ok(said)
+    };
+    assert_eq!(faults(&file(RELAY))?, "");
+    // And it would say so if they were not.
+    let (folder, whole) = (tempfile::tempdir()?, read(RELAY)?);
+    let spoilt = folder.path().join("spoilt.yaml");
+    for (good, bad, expected) in [
+        ("serviceName: ", "servicename: ", "unknown field \"spec.servicename\""),
+        ("periodSeconds: 1\n", "periodSeconds: often\n", "document 6"),
+        ("apiVersion: apps/v1", "apiVersion: apps/v1beta9", "no kind \"StatefulSet\""),
+        ("targetPort: quic", "targetPort: tcp", "has no port tcp over UDP"),
+        ("port: 8443\n  # It", "port: 8444\n  # It", "has no port 8444 over UDP"),
+        ("path: /healthz, port: admin", "path: /healthz, port: metrics", "is probed at port metrics"),
+        ("selector:\n    app.kubernetes.io/name: t", "selector:\n    app.kubernetes.io/name: x", "matches no pod"),
+        (
+            "podSelector:\n    matchLabels:\n      app",
+            "podSelector:\n    matchLabels:\n      xpp",
+            "podSelector matches no pod",
+        ),
+        (
+            "matchLabels:\n      app.kubernetes.io/name: telemetry-relay\n  template",
+            "matchLabels:\n      app.kubernetes.io/name: relay\n  template",
+            "does not match the labels",
+        ),
+        ("{ name: pki, mountPath", "{ name: keys, mountPath", "mounts keys, which is no volume"),
+        ("{ key: scrape.yml,", "{ key: scrape.yaml,", "has no scrape.yaml"),
+        ("serviceAccountName: telemetry-relay", "serviceAccountName: relay", "no ServiceAccount relay"),
+    ] {
+        assert!(whole.contains(good), "{good:?} is not in the manifests any more");
+        std::fs::write(&spoilt, whole.replacen(good, bad, 1))?;
+        let said = faults(&spoilt)?;
+        assert!(said.contains(expected), "{bad}: {expected:?} is not in\n{said}");
     }
     Ok(())
 }
