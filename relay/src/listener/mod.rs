@@ -58,8 +58,12 @@ use crate::gate::Writers;
 /// What a peer is told when the listener ends.
 const GOODBYE: &[u8] = b"the relay stops";
 
-/// How long that may take.
-const GOODBYE_TIME: Duration = Duration::from_secs(1);
+/// How long that may take, at least and at most. A peer that does not hear it learns of the end when it hears nothing more.
+const GOODBYE_TIME: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
+/// What telling one more peer takes of a slow machine.
+const GOODBYE_EACH: Duration = Duration::from_micros(500);
+/// Round trips after which nobody is expected to ask again who has not been heard: three probe timeouts of QUIC.
+const GOODBYE_ROUND_TRIPS: u32 = 6;
 
 /// Bound sockets that do not serve yet.
 pub struct Listener {
@@ -236,6 +240,7 @@ impl ListenerHandle {
     /// Stops: no new connections and requests, running requests finish within `grace`, the rest ends. Completes when
     /// everything has ended.
     pub async fn drain(mut self, grace: Duration) {
+        let goodbye = self.goodbye_time();
         self.drain.send_replace(true);
         if timeout(grace, &mut self.accepting).await.is_err() {
             tracing::warn!("requests were still running when the grace period ended");
@@ -243,7 +248,17 @@ impl ListenerHandle {
             let _ = (&mut self.accepting).await;
         }
         self.endpoint.close(varint(Code::H3_NO_ERROR), GOODBYE);
-        let _ = timeout(GOODBYE_TIME, self.endpoint.wait_idle()).await;
+        let _ = timeout(goodbye, self.endpoint.wait_idle()).await;
+    }
+
+    /// Long enough for everyone who is connected now. Whoever has vanished is remembered by QUIC for some seconds more, and
+    /// is not waited for.
+    fn goodbye_time(&self) -> Duration {
+        let connected = self.peers.all();
+        let slowest = connected.iter().filter_map(Connected::round_trip).max().unwrap_or_default();
+        let each = GOODBYE_EACH * u32::try_from(connected.len()).unwrap_or(u32::MAX);
+        let (shortest, longest) = GOODBYE_TIME;
+        (shortest + each + GOODBYE_ROUND_TRIPS * slowest).min(longest)
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use rustls::pki_types::CertificateDer;
@@ -47,6 +48,11 @@ impl Connected {
     #[must_use]
     pub const fn transport(&self) -> Transport {
         self.handle.transport()
+    }
+
+    /// The present estimate of the round trip, over QUIC.
+    pub(super) fn round_trip(&self) -> Option<Duration> {
+        self.handle.round_trip()
     }
 }
 

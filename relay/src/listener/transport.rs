@@ -1,6 +1,7 @@
 //! What a connection runs over.
 
 use std::fmt;
+use std::time::Duration;
 
 use quinn::VarInt;
 use telemetry_h3::Code;
@@ -48,6 +49,13 @@ impl Handle {
         match self {
             Self::Quic(_) => Transport::Quic,
             Self::Tcp(_) => Transport::Tcp,
+        }
+    }
+
+    pub(super) fn round_trip(&self) -> Option<Duration> {
+        match self {
+            Self::Quic(connection) => Some(connection.rtt()),
+            Self::Tcp(_) => None,
         }
     }
 
