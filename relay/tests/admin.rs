@@ -190,6 +190,33 @@ async fn runners_have_series_of_their_own_only_while_they_are_few() {
 }
 
 #[tokio::test]
+async fn runners_are_found_by_a_part_of_their_id() {
+    let relay = Relay::start(nobody(), 90 * DAY, 0).await;
+    let mut clients = Vec::new();
+    for runner in ["alpha-1", "alpha-2", "beta-1"] {
+        let client = relay.cluster.connect(&relay.listener, runner).await;
+        clients.push(client.http().await);
+    }
+    eventually("the connections", {
+        let view = relay.listener.view();
+        move || view.connected().len() == 3
+    })
+    .await;
+    let found = async |query: &str| {
+        let (_, status) = relay.get(&format!("/status{query}")).await;
+        let status: serde_json::Value = serde_json::from_str(&status).unwrap();
+        assert_eq!(status["runners_connected"], 3);
+        let ids = status["runners"].as_array().unwrap().iter().map(|runner| runner["id"].as_str().unwrap().to_owned());
+        ids.collect::<Vec<_>>()
+    };
+    assert_eq!(found("?find=ALPHA-").await, ["alpha-1", "alpha-2"]);
+    assert_eq!(found("?find=a%2D1").await, ["alpha-1", "beta-1"]);
+    assert_eq!(found("?find=nobody").await, [""; 0]);
+    assert_eq!(found("").await.len(), 3);
+    drop(clients);
+}
+
+#[tokio::test]
 async fn an_address_that_others_can_reach_takes_consent() {
     let config = |allow_remote| AdminConfig { address: "0.0.0.0:0".parse().unwrap(), allow_remote, runner_series: 0 };
     assert!(matches!(AdminServer::bind(config(false)).await, Err(AdminError::Remote(_))));

@@ -19,8 +19,8 @@ telemetry_rig::suite! {
     a_relay_that_goes_away_is_said_to_be_away needs [Relay, Chromium];
 }
 
-/// The promise is 2 s; a busy machine is given more, and the time is printed.
-const SHOWN_WITHIN: Duration = Duration::from_secs(20);
+/// How soon a refusal is on the page.
+const SHOWN_WITHIN: Duration = Duration::from_secs(2);
 const DEADLINE: Duration = Duration::from_secs(30);
 
 /// A relay that was written to, and its page.
@@ -105,6 +105,8 @@ async fn difference(shown: &mut Shown) -> Result<Option<String>, String> {
     }
     let refusals = browser.rows("refusals").await.map_err(say)?.len();
     same("refusals", Some(&refusals.to_string()), status["refusals"].as_array().map_or(0, Vec::len).to_string());
+    let warnings = status["warnings"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    same("warnings", Some(&browser.text("warning-list").await.map_err(say)?), warnings.collect());
     if let Some(moment) = status["history"].as_array().and_then(|moments| moments.last()) {
         same("requests now", Some(&browser.text("n-requests").await.map_err(say)?), rate(&moment["requests"]));
         same("refused now", Some(&browser.text("n-refused").await.map_err(say)?), rate(&moment["refused"]));
@@ -127,6 +129,13 @@ async fn the_numbers_of_the_page_are_those_of_the_status() -> TestResult {
     assert!(rows[0]["token ends"].starts_with("in ") && rows[0]["certificate ends"].starts_with("in "), "{rows:?}");
     assert_ne!(rows[0]["stored"], "0 B");
     assert_eq!(shown.browser.text("ready").await?, "● ready");
+    // What needs somebody soon is there as soon as there is something.
+    std::fs::write(shown.rig.relay_program().folder().join("relay.toml"), "nonsense = 1\n")?;
+    wait::until("the warning on the page", DEADLINE, async || match shown.browser.text("warning-list").await {
+        Ok(text) if text.contains("could not be put in force") => Ok(()),
+        other => Err(format!("{other:?}")),
+    })
+    .await?;
     assert!(shown.browser.complaints().is_empty(), "{:?}", shown.browser.complaints());
     Ok(())
 }
@@ -134,23 +143,29 @@ async fn the_numbers_of_the_page_are_those_of_the_status() -> TestResult {
 async fn a_refusal_shows_up_by_itself_with_its_reason() -> TestResult {
     let mut shown = Shown::start().await?;
     let browser = &mut shown.browser;
-    wait::until("the page", SHOWN_WITHIN, async || match browser.rows("runners").await {
+    wait::until("the page", DEADLINE, async || match browser.rows("runners").await {
         Ok(rows) if rows.len() == 2 => Ok(()),
         other => Err(format!("{other:?}")),
     })
     .await?;
     assert!(browser.rows("refusals").await?.is_empty());
 
-    let client = shown.rig.raw_client(0).await?;
-    let since = Instant::now();
-    let response = client.write(Signal::Metrics).body("up 1\n").send().await?;
-    assert_eq!(response.status.as_u16(), 401);
-    wait::until("the refusal on the page", SHOWN_WITHIN, async || match browser.rows("refusals").await {
-        Ok(rows) if rows.iter().any(|row| row["reason"] == "token-missing" && row["runner"] == "r1") => Ok(()),
-        other => Err(format!("{other:?}")),
-    })
-    .await?;
-    println!("a refusal was on the page after {} ms; the promise is 2 s", since.elapsed().as_millis());
+    // One of two, for a machine that is busy with something else.
+    let mut best = Duration::MAX;
+    for (number, runner) in ["r1", "r2"].into_iter().enumerate() {
+        let client = shown.rig.raw_client(number).await?;
+        let since = Instant::now();
+        let response = client.write(Signal::Metrics).body("up 1\n").send().await?;
+        assert_eq!(response.status.as_u16(), 401);
+        wait::until("the refusal on the page", DEADLINE, async || match browser.rows("refusals").await {
+            Ok(rows) if rows.iter().any(|row| row["reason"] == "token-missing" && row["runner"] == runner) => Ok(()),
+            other => Err(format!("{other:?}")),
+        })
+        .await?;
+        best = best.min(since.elapsed());
+    }
+    println!("a refusal was on the page after {} ms", best.as_millis());
+    assert!(best < SHOWN_WITHIN, "{best:?}");
     let runners = browser.rows("runners").await?;
     assert!(runners[0]["last refusal"].starts_with("token-missing, "), "{runners:?}");
     assert!(browser.complaints().is_empty(), "{:?}", browser.complaints());
@@ -164,7 +179,7 @@ async fn it_asks_nobody_else_and_can_be_read_on_a_phone_in_the_dark_and_without_
     let mut backs = Vec::new();
     for view in [View::DESK, View::DARK, View::PHONE, View { dark: true, ..View::PHONE }] {
         browser.look(view).await?;
-        wait::until("the page with its runners", SHOWN_WITHIN, async || match browser.rows("runners").await {
+        wait::until("the page with its runners", DEADLINE, async || match browser.rows("runners").await {
             Ok(rows) if rows.len() == 2 => Ok(()),
             other => Err(format!("{other:?}")),
         })
@@ -191,7 +206,7 @@ async fn a_relay_that_goes_away_is_said_to_be_away() -> TestResult {
     let mut shown = Shown::start().await?;
     let browser = &mut shown.browser;
     let mut wait_for = async |words: &str| {
-        let seen = wait::until(words.to_owned(), SHOWN_WITHIN, async || match browser.text("ready").await {
+        let seen = wait::until(words.to_owned(), DEADLINE, async || match browser.text("ready").await {
             Ok(text) if text == words => Ok(()),
             other => Err(format!("{other:?}")),
         });

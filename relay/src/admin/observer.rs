@@ -217,10 +217,19 @@ impl Observer {
         line
     }
 
-    /// The state as it is now.
+    /// The state as it is now. Runners whose certificate ends soon are listed first, then the others by ID.
     #[must_use]
     pub fn status(&self) -> Status {
+        self.status_with("")
+    }
+
+    /// The state, with those runners only that have this in their ID, their address or the reason of their last refusal,
+    /// whatever the case.
+    pub(super) fn status_with(&self, wanted: &str) -> Status {
         let mut status = self.status_now();
+        let wanted = wanted.to_lowercase();
+        status.runners.retain(|runner| runner.has(&wanted));
+        status.runners.sort_by_key(|runner| !runner.connection.certificate_ends_soon);
         status.runners.truncate(MAX_LISTED);
         status.tenants = self.tenants();
         status.history = self.history.lock().moments();

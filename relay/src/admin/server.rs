@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS};
-use http::{Method, Request, Response, StatusCode};
+use http::{Method, Request, Response, StatusCode, Uri};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -134,7 +134,7 @@ async fn accept(listener: TcpListener, observer: Arc<Observer>, runner_series: u
 
 async fn serve(stream: TcpStream, observer: Arc<Observer>, runner_series: usize) {
     let service = service_fn(move |request: Request<Incoming>| {
-        let response = answer(&observer, runner_series, request.method(), request.uri().path());
+        let response = answer(&observer, runner_series, request.method(), request.uri());
         async move { Ok::<_, Infallible>(response) }
     });
     let mut connection = http1::Builder::new();
@@ -143,13 +143,13 @@ async fn serve(stream: TcpStream, observer: Arc<Observer>, runner_series: usize)
     let _ = connection.serve_connection(TokioIo::new(stream), service).await;
 }
 
-fn answer(observer: &Observer, runner_series: usize, method: &Method, path: &str) -> Response<Full<Bytes>> {
+fn answer(observer: &Observer, runner_series: usize, method: &Method, uri: &Uri) -> Response<Full<Bytes>> {
     if !matches!(*method, Method::GET | Method::HEAD) {
         let mut response = text(StatusCode::METHOD_NOT_ALLOWED, "only GET\n");
         response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
         return response;
     }
-    match path {
+    match uri.path() {
         "/" => page(),
         "/metrics" => match observer.metrics(runner_series) {
             Some(metrics) => {
@@ -162,12 +162,18 @@ fn answer(observer: &Observer, runner_series: usize, method: &Method, path: &str
             obstacles if obstacles.is_empty() => text(StatusCode::OK, "ready\n"),
             obstacles => text(StatusCode::SERVICE_UNAVAILABLE, obstacles.join("\n") + "\n"),
         },
-        "/status" => match serde_json::to_vec(&observer.status()) {
+        "/status" => match serde_json::to_vec(&observer.status_with(&wanted(uri))) {
             Ok(json) => respond(StatusCode::OK, "application/json", json),
             Err(_) => text(StatusCode::INTERNAL_SERVER_ERROR, "the status can't be written\n"),
         },
         _ => text(StatusCode::NOT_FOUND, "try /, /status, /metrics, /healthz or /readyz\n"),
     }
+}
+
+/// What `find` asks for; nothing means everything.
+fn wanted(uri: &Uri) -> String {
+    let mut pairs = form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes());
+    pairs.find(|(name, _)| name == "find").map(|(_, value)| value.into_owned()).unwrap_or_default()
 }
 
 fn page() -> Response<Full<Bytes>> {

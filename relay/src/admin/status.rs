@@ -174,6 +174,14 @@ pub struct RunnerStatus {
     pub connection: ConnectionStatus,
 }
 
+impl RunnerStatus {
+    /// Whether its ID, its address or the reason of its last refusal has this in it. `wanted` is in lower case.
+    pub(super) fn has(&self, wanted: &str) -> bool {
+        let reason = self.connection.last_refusal.unwrap_or_default();
+        [&*self.id, &self.connection.remote, reason].iter().any(|text| text.to_lowercase().contains(wanted))
+    }
+}
+
 /// A writer that is no runner.
 #[derive(Debug, Clone, Serialize)]
 pub struct WriterStatus {
