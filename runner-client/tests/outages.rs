@@ -39,6 +39,22 @@ async fn after_a_restart_under_an_idle_client_the_next_batch_arrives_within_two_
     }
 }
 
+/// It can't know when its successor is there, and a client that waited for as long as it says would be late.
+#[tokio::test]
+async fn a_coordinator_that_stops_is_left_at_once_and_its_retry_after_is_not_waited_for() {
+    let cluster = Cluster::new();
+    let board = Board::new(|number, _| match number {
+        0 => Reply::verdict(503, "retry").with("miren-telemetry-reason", "draining").with("retry-after", "60"),
+        _ => Reply::verdict(204, "delivered"),
+    });
+    let server = cluster.start(&board);
+    let client = cluster.client(&[server.address]).build().unwrap();
+    let began = Instant::now();
+    deliver(&client).await;
+    assert!(began.elapsed() < BACK_WITHIN, "{:?}", began.elapsed());
+    assert_eq!((board.batches().len(), server.connections()), (2, 2), "over a connection of its own");
+}
+
 #[tokio::test]
 async fn a_coordinator_that_dies_before_it_answers_gets_the_batch_again_within_two_seconds_of_its_return() {
     let cluster = Cluster::new();

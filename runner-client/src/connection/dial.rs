@@ -42,6 +42,8 @@ pub(super) struct Dialer {
     fallback: Option<TcpFallback>,
     /// The last connection was over TCP.
     was_tcp: AtomicBool,
+    /// The last connection ended with a goodbye.
+    after_goodbye: AtomicBool,
     jitter: Arc<Jitter>,
     last_error: Mutex<Option<ConnectError>>,
 }
@@ -61,6 +63,7 @@ impl Dialer {
             identity: watch::channel(identity).0,
             fallback,
             was_tcp: AtomicBool::new(false),
+            after_goodbye: AtomicBool::new(false),
             jitter,
             last_error: Mutex::new(None),
         })
@@ -75,6 +78,11 @@ impl Dialer {
         self.last_error.lock().clone()
     }
 
+    /// The last connection ended with a goodbye: who said it is perhaps only started again.
+    pub(super) fn note_goodbye(&self) {
+        self.after_goodbye.store(true, Ordering::Relaxed);
+    }
+
     /// Ends every connection and waits a moment until the other side knows.
     pub(super) async fn close(&self, within: Duration) {
         self.endpoint.close(quinn::VarInt::from_u32(0x100), b"");
@@ -85,10 +93,11 @@ impl Dialer {
     /// coordinator distrusts us or we distrust it, so that dialling again makes no sense.
     pub(super) async fn dial(&self) -> Result<Live, ConnectError> {
         self.forget_error();
-        let Some(fallback) = self.fallback else { return self.race(Carrier::Quic).await };
+        let after_goodbye = self.after_goodbye.swap(false, Ordering::Relaxed);
+        let Some(fallback) = self.fallback else { return self.race(Carrier::Quic, after_goodbye).await };
         let was_tcp = self.was_tcp.load(Ordering::Relaxed);
         let head_start = if was_tcp { Duration::ZERO } else { fallback.head_start };
-        let mut quic = std::pin::pin!(self.race(Carrier::Quic));
+        let mut quic = std::pin::pin!(self.race(Carrier::Quic, after_goodbye));
         let tcp = async {
             sleep(head_start).await;
             self.dial_tcp().await
@@ -151,18 +160,18 @@ impl Dialer {
     /// is the coordinator's on UDP, another program may listen on TCP.
     async fn dial_tcp(&self) -> Result<Live, ConnectError> {
         loop {
-            match self.race(Carrier::Tcp).await {
+            match self.race(Carrier::Tcp, false).await {
                 Err(ConnectError::UntrustedServer(_)) => sleep(STRANGER_PAUSE).await,
                 dialled => return dialled,
             }
         }
     }
 
-    async fn race(&self, carrier: Carrier) -> Result<Live, ConnectError> {
+    async fn race(&self, carrier: Carrier, after_goodbye: bool) -> Result<Live, ConnectError> {
         let first = self.current.load(Ordering::Relaxed);
         let mut distrust = HashSet::new();
         let attempt = |number, limit| self.attempt(carrier, first, number, limit);
-        schedule::race(&self.jitter, attempt, |(index, error): &(usize, ConnectError)| {
+        schedule::race(&self.jitter, after_goodbye, attempt, |(index, error): &(usize, ConnectError)| {
             tracing::debug!(coordinator = %self.coordinators[*index], %carrier, %error, "an attempt to connect failed");
             self.note(error);
             if error.kind() == ConnectErrorKind::Identity {

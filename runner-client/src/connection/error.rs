@@ -7,6 +7,9 @@ use std::sync::Arc;
 use quinn::ConnectionError;
 use telemetry_certs::{CertificateRefusal, ServerDistrust};
 
+/// The code of a connection that ends without an error (RFC 9114 section 8.1).
+pub(super) const H3_NO_ERROR: quinn::VarInt = quinn::VarInt::from_u32(0x100);
+
 /// Why there is no connection to a coordinator.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
@@ -77,6 +80,7 @@ impl From<ConnectionError> for ConnectError {
             ConnectionError::TransportError(ours) => {
                 ServerDistrust::from_quic_code(ours.code.into()).map(Self::UntrustedServer)
             }
+            ConnectionError::ApplicationClosed(close) if close.error_code == H3_NO_ERROR => Some(Self::GoingAway),
             ConnectionError::TimedOut => Some(Self::Timeout),
             ConnectionError::LocallyClosed => Some(Self::Closed),
             _ => None,

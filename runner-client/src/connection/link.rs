@@ -257,8 +257,11 @@ impl Shared {
         let mut quic_again = std::pin::pin!(self.quic_again(&live));
         loop {
             tokio::select! {
-                error = live.closed() => return after_loss(&live, error),
+                error = live.closed() => return self.after_loss(&live, error),
                 () = self.wanted.notified() => if !live.is_usable() {
+                    if live.is_going_away() {
+                        self.dialer.note_goodbye();
+                    }
                     return State::Down;
                 },
                 () = live.suspected() => if let Some(next) = self.race(&live).await {
@@ -294,7 +297,7 @@ impl Shared {
         };
         tokio::select! {
             () = speaks_again => None,
-            error = live.closed() => Some(after_loss(live, error)),
+            error = live.closed() => Some(self.after_loss(live, error)),
             dialled = self.dialer.dial() => {
                 if !live.spoke_since_suspicion() {
                     tracing::info!(coordinator = %live.coordinator(), "a silent connection is given up");
@@ -303,6 +306,16 @@ impl Shared {
                 Some(after_dialling(dialled))
             }
         }
+    }
+
+    fn after_loss(&self, live: &Live, error: ConnectError) -> State {
+        match &error {
+            _ if error.kind() == ConnectErrorKind::Identity => return distrust(error),
+            ConnectError::GoingAway => self.dialer.note_goodbye(),
+            _ => {}
+        }
+        tracing::info!(coordinator = %live.coordinator(), %error, "the connection is lost");
+        State::Down
     }
 
     async fn sit_out(&self, until: Instant) -> State {
@@ -323,14 +336,6 @@ fn after_dialling(dialled: Result<Live, ConnectError>) -> State {
         }
         Err(error) => distrust(error),
     }
-}
-
-fn after_loss(live: &Live, error: ConnectError) -> State {
-    if error.kind() == ConnectErrorKind::Identity {
-        return distrust(error);
-    }
-    tracing::info!(coordinator = %live.coordinator(), %error, "the connection is lost");
-    State::Down
 }
 
 fn distrust(error: ConnectError) -> State {

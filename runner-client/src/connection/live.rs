@@ -9,6 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::uri::{PathAndQuery, Scheme};
 use http::{Request, Response, Uri};
+use telemetry_proto::{Reason, header};
 
 use super::coordinator::Coordinator;
 use super::error::{ConnectError, SendError};
@@ -48,6 +49,8 @@ impl fmt::Display for Carrier {
 pub(super) struct Live {
     coordinator: Coordinator,
     retired: AtomicBool,
+    /// The coordinator takes no more requests on it.
+    going_away: AtomicBool,
     connection: Connection,
 }
 
@@ -58,11 +61,15 @@ enum Connection {
 
 impl Live {
     pub(super) const fn quic(connection: QuicConnection, coordinator: Coordinator) -> Self {
-        Self { coordinator, retired: AtomicBool::new(false), connection: Connection::Quic(connection) }
+        Self::new(coordinator, Connection::Quic(connection))
     }
 
     pub(super) const fn tcp(connection: TcpConnection, coordinator: Coordinator) -> Self {
-        Self { coordinator, retired: AtomicBool::new(false), connection: Connection::Tcp(connection) }
+        Self::new(coordinator, Connection::Tcp(connection))
+    }
+
+    const fn new(coordinator: Coordinator, connection: Connection) -> Self {
+        Self { coordinator, retired: AtomicBool::new(false), going_away: AtomicBool::new(false), connection }
     }
 
     pub(super) const fn coordinator(&self) -> &Coordinator {
@@ -104,6 +111,11 @@ impl Live {
     /// No more new requests; those under way go on.
     pub(super) fn retire(&self) {
         self.retired.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the coordinator has said that it goes away.
+    pub(super) fn is_going_away(&self) -> bool {
+        self.going_away.load(Ordering::Relaxed)
     }
 
     /// Ends it, with all that is under way.
@@ -153,7 +165,9 @@ impl Live {
             Connection::Quic(quic) => quic.exchange(request).await,
             Connection::Tcp(tcp) => tcp.exchange(request).await,
         };
+        let result = result.and_then(taken);
         if let Err(SendError::NotSent(ConnectError::GoingAway)) = &result {
+            self.going_away.store(true, Ordering::Relaxed);
             self.retire();
         }
         result
@@ -167,5 +181,15 @@ impl Live {
             Some(relative.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/")));
         // The parts are whole and valid.
         Uri::from_parts(parts).unwrap_or_default()
+    }
+}
+
+/// A coordinator that stops says so, to a request that came before its GOAWAY was heard. When to come again is not for it to
+/// say: another one may be there already.
+fn taken(response: Response<Bytes>) -> Result<Response<Bytes>, SendError> {
+    let reason = response.headers().get(header::REASON).and_then(|reason| Reason::from_header(reason.as_bytes()));
+    match reason {
+        Some(Reason::Draining) => Err(SendError::NotSent(ConnectError::GoingAway)),
+        _ => Ok(response),
     }
 }

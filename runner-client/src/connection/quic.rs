@@ -17,7 +17,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::error::{ConnectError, ConnectErrorKind, SendError};
+use super::error::{ConnectError, ConnectErrorKind, H3_NO_ERROR, SendError};
 
 /// Between looks for the end of the handshake, at first and at most.
 const CONFIRMATION_POLL: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(20));
@@ -27,9 +27,6 @@ pub(super) const TICK: Duration = Duration::from_millis(100);
 const PROBE_AFTER: u32 = 3;
 /// The shortest time without an acknowledgement that is suspicious.
 const MIN_PATIENCE: Duration = Duration::from_millis(500);
-
-/// The code of a connection that ends without an error (RFC 9114 section 8.1).
-const H3_NO_ERROR: quinn::VarInt = quinn::VarInt::from_u32(0x100);
 
 /// A connection that the coordinator accepted, our certificate included.
 pub(super) struct QuicConnection {

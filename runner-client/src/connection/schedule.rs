@@ -21,6 +21,10 @@ const PATIENT_TIMEOUT: Duration = Duration::from_secs(12);
 const HASTY_AT_FIRST: usize = 2;
 /// How long an attempt is waited for before the next one starts beside it, at most.
 const HEAD_START: Duration = Duration::from_secs(1);
+/// The same after a coordinator has said goodbye: it may be back at any moment, and what it gets before is lost.
+const HEAD_START_AFTER_GOODBYE: Duration = Duration::from_millis(200);
+/// How many attempts start after that little.
+const EARLY_AFTER_GOODBYE: usize = 2;
 /// Attempts under way at the same time, at most.
 const MAX_PARALLEL: usize = 4;
 /// Pauses after attempts that fail at once.
@@ -29,9 +33,10 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_
 const SPREAD: Duration = Duration::from_millis(100);
 
 /// Starts attempts until one succeeds, or one fails in a way that `is_final`. An attempt is told its number and how long
-/// it may take.
+/// it may take. `after_goodbye`: whoever is dialled has just gone away in good order.
 pub(super) async fn race<T, E, F>(
     jitter: &Arc<Jitter>,
+    after_goodbye: bool,
     attempt: impl Fn(usize, Duration) -> F,
     mut is_final: impl FnMut(&E) -> bool,
 ) -> Result<T, E>
@@ -49,8 +54,10 @@ where
                 has_patient |= is_patient;
                 let attempt = attempt(started, if is_patient { PATIENT_TIMEOUT } else { ATTEMPT_TIMEOUT });
                 running.push(async move { (is_patient, attempt.await) });
+                let is_early = after_goodbye && started < EARLY_AFTER_GOODBYE;
+                let head_start = if is_early { HEAD_START_AFTER_GOODBYE } else { HEAD_START };
                 started += 1;
-                next_start = Instant::now() + jitter.between(HEAD_START / 2, HEAD_START);
+                next_start = Instant::now() + jitter.between(head_start / 2, head_start);
             }
             Some((was_patient, result)) = running.next(), if !running.is_empty() => {
                 has_patient &= !was_patient;
@@ -91,7 +98,7 @@ mod tests {
             };
             let began = Instant::now();
             let end = Duration::from_secs(600);
-            assert!(timeout(end, race(&Arc::new(Jitter::seeded(seed)), attempt, |()| false)).await.is_err());
+            assert!(timeout(end, race(&Arc::new(Jitter::seeded(seed)), false, attempt, |()| false)).await.is_err());
             let mut packets = packets.into_inner();
             packets.retain(|at| *at < began + end);
             packets.sort();
@@ -102,6 +109,23 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_coordinator_that_said_goodbye_is_tried_thrice_within_half_a_second_and_then_as_ever() {
+        let starts = Mutex::new(Vec::new());
+        let attempt = |_, limit: Duration| {
+            starts.lock().push(Instant::now());
+            async move {
+                sleep(limit).await;
+                Err::<(), ()>(())
+            }
+        };
+        let (began, end) = (Instant::now(), Duration::from_secs(60));
+        assert!(timeout(end, race(&Arc::new(Jitter::seeded(1)), true, attempt, |()| false)).await.is_err());
+        let starts = starts.into_inner();
+        assert!(starts[2] - began <= Duration::from_millis(500), "{starts:?}");
+        assert!(starts[3] - starts[2] >= HEAD_START / 2 && starts.len() < 60 * 2, "{starts:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn a_path_on_which_a_handshake_takes_ten_seconds_connects() {
         let attempt = |number, limit: Duration| async move {
             let handshake = Duration::from_secs(10);
@@ -109,7 +133,7 @@ mod tests {
             if limit > handshake { Ok(number) } else { Err(()) }
         };
         let began = Instant::now();
-        assert!(race(&Arc::new(Jitter::seeded(1)), attempt, |()| false).await.is_ok());
+        assert!(race(&Arc::new(Jitter::seeded(1)), false, attempt, |()| false).await.is_ok());
         assert!(began.elapsed() < Duration::from_secs(13));
     }
 
@@ -120,7 +144,7 @@ mod tests {
             starts.lock().push(Instant::now());
             std::future::ready(Err::<(), usize>(number))
         };
-        assert_eq!(race(&Arc::new(Jitter::seeded(1)), attempt, |number| *number == 20).await, Err(20));
+        assert_eq!(race(&Arc::new(Jitter::seeded(1)), false, attempt, |number| *number == 20).await, Err(20));
         let starts = starts.into_inner();
         assert!(starts[1] - starts[0] <= Duration::from_millis(100));
         assert!(starts[20] - starts[19] >= Duration::from_millis(500));
