@@ -444,7 +444,7 @@ impl Relay {
     fn policy(&self, peer: &Peer) -> Result<Accepted, Refusal> {
         let rules = self.rules.load();
         let mut signals = self.backends.signals();
-        signals.retain(|signal| self.tenancy.may_write(peer, *signal));
+        signals.retain(|signal| self.tenancy.may_write(peer, *signal) && self.writers.may_write(peer, *signal));
         let makes_spans = signals.contains(&Signal::Traces);
         let stores = [&self.backends.metrics, &self.backends.logs, &self.backends.traces];
         let zstd = stores.into_iter().flatten().all(|b| b.settings().zstd);

@@ -186,11 +186,28 @@ impl ClusterAuthority {
     /// # Errors
     /// [`AuthorityError`] when the authority has expired.
     pub fn issue_writer(&self, request: &WriterRequest) -> Result<Issued, AuthorityError> {
+        self.sign(&self.writer_params(request)?, &params::generate(request.key_kind)?)
+    }
+
+    /// Issues a writer's certificate for the key of another certificate, whose holder keeps it. The kind of key in the request
+    /// means nothing.
+    ///
+    /// # Errors
+    /// As for [`issue_writer`](Self::issue_writer), and [`AuthorityError::BadKey`].
+    pub fn reissue_writer(
+        &self,
+        request: &WriterRequest,
+        key_of: &CertificateDer<'_>,
+    ) -> Result<Certified, AuthorityError> {
+        self.certify(&self.writer_params(request)?, &params::key_of(key_of)?)
+    }
+
+    fn writer_params(&self, request: &WriterRequest) -> Result<CertificateParams, AuthorityError> {
         let mut params = params::leaf(self.clock.now(), request.lifetime, self.not_after)?;
         params.distinguished_name.push(DnType::CommonName, format!("writer-{}", request.writer));
         params.subject_alt_names = vec![params::uri(writer_uri(&self.cluster, &request.writer))?];
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-        self.sign(&params, &params::generate(request.key_kind)?)
+        Ok(params)
     }
 
     /// Issues a revocation list as PEM. It replaces the one before.

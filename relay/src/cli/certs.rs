@@ -12,8 +12,10 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 use rustls::pki_types::CertificateDer;
-use telemetry_certs::{ClusterAuthority, ClusterName, CoordinatorRequest, Issued, KeyKind, RunnerRequest};
-use telemetry_proto::RunnerId;
+use telemetry_certs::{
+    ClusterAuthority, ClusterName, CoordinatorRequest, Issued, KeyKind, RunnerRequest, WriterRequest, writer_uri,
+};
+use telemetry_proto::{RunnerId, WriterName};
 use telemetry_relay::gate::SignatureAlgorithm;
 use telemetry_relay::issuer::SigningKey;
 
@@ -43,7 +45,7 @@ pub(super) enum Command {
     /// Issue a certificate from the CA in the folder.
     #[command(subcommand)]
     Issue(Issue),
-    /// Issue a certificate again for the same runner or coordinator, and replace the file.
+    /// Issue a certificate again for the same runner, coordinator or writer, and replace the file.
     ///
     /// Runners renew their own where the relay has an [identity]; this is for the coordinator's, and where it has none.
     #[command(after_help = "Examples:\n  telemetry-relay certs renew coordinator.pem --dir ./pki\n  \
@@ -128,6 +130,18 @@ pub(super) enum Issue {
         #[command(flatten)]
         options: LeafOptions,
     },
+    /// For a writer that is no runner, a gateway for example: writes writer-NAME.pem and writer-NAME-key.pem.
+    ///
+    /// It is let in once the relay's configuration has it in [[writers]], with a token of its own.
+    #[command(after_help = "Example:\n  telemetry-relay certs issue writer edge --dir ./pki")]
+    Writer {
+        /// The writer's name: letters, digits, `.`, `_`, `-`; at most 128.
+        writer: WriterName,
+        #[command(flatten)]
+        place: Place,
+        #[command(flatten)]
+        options: LeafOptions,
+    },
 }
 
 #[derive(Debug, Args)]
@@ -185,6 +199,18 @@ pub(super) fn run(command: Command) -> Outcome {
             request.lifetime = options.lifetime(request.lifetime);
             let issued = authority(&place.dir)?.issue_runner(&request).map_err(Failure::other)?;
             write_leaf(&place.dir, &name, &issued, options.force)
+        }
+        Command::Issue(Issue::Writer { writer, place, options }) => {
+            let authority = authority(&place.dir)?;
+            let uri = writer_uri(authority.cluster(), &writer);
+            let name = format!("writer-{writer}");
+            let mut request = WriterRequest::new(writer);
+            request.key_kind = options.key.into();
+            request.lifetime = options.lifetime(request.lifetime);
+            let issued = authority.issue_writer(&request).map_err(Failure::other)?;
+            write_leaf(&place.dir, &name, &issued, options.force)?;
+            println!("it is let in by a relay that has [[writers]] with certificate_uri = \"{uri}\"");
+            Ok(())
         }
         Command::Renew { certificate, place, days, new_key, key, key_file } => renew::renew(renew::Renewal {
             certificate: &certificate,

@@ -177,6 +177,14 @@ impl Writers {
         self.current.load().find(peer).is_some()
     }
 
+    /// Whether a peer may write `signal` for all that its certificate says: a writer what it is configured for, nothing if it is
+    /// none any more; of a runner only its token knows.
+    #[must_use]
+    pub fn may_write(&self, peer: &Peer, signal: Signal) -> bool {
+        let grants = |writer: &Writer| Grants::of(&writer.signals).allows(signal);
+        peer.runner().is_some() || self.current.load().find(peer).is_some_and(grants)
+    }
+
     /// Binds the token to the writer that shows it, for a write of `signal`.
     ///
     /// # Errors

@@ -54,7 +54,8 @@ fn show_warns_of_what_ends_and_of_what_others_can_read_and_names_what_is_no_pem(
 fn renew_keeps_the_holder_and_the_key_unless_told_otherwise() {
     let dir = cluster();
     let path = dir.path().to_str().unwrap();
-    for name in ["runner-r7", "coordinator"] {
+    succeed(&["certs", "issue", "writer", "edge", "--dir", path]);
+    for name in ["runner-r7", "coordinator", "writer-edge"] {
         let certificate = file(&dir, &format!("{name}.pem"));
         let key = || std::fs::read_to_string(file(&dir, &format!("{name}-key.pem"))).unwrap();
         let (before, key_before) = (credentials(&dir, name), key());
@@ -71,7 +72,37 @@ fn renew_keeps_the_holder_and_the_key_unless_told_otherwise() {
         assert_eq!(names(&before), names(&new_key), "{name}");
     }
     let said = relay(&["certs", "renew", &file(&dir, "ca.pem"), "--dir", path]);
-    assert!(said.code == Some(1) && said.err.contains("neither a runner's nor a coordinator's"), "{}", said.err);
+    assert!(
+        said.code == Some(1) && said.err.contains("neither a runner's nor a coordinator's nor a writer's"),
+        "{}",
+        said.err
+    );
+}
+
+#[test]
+fn a_writers_certificate_is_issued_with_what_the_configuration_must_say_of_it() {
+    let dir = cluster();
+    let path = dir.path().to_str().unwrap();
+    let said = succeed(&["certs", "issue", "writer", "edge", "--dir", path, "--days", "7"]);
+    let uri = "spiffe://test/writer/edge";
+    assert!(said.out.contains(&format!("certificate_uri = \"{uri}\"")), "{}", said.out);
+    let identity = telemetry_certs::WriterIdentity::from_leaf(credentials(&dir, "writer-edge").leaf()).unwrap();
+    assert_eq!((identity.uri.as_deref(), identity.common_name.as_deref()), (Some(uri), Some("writer-edge")));
+    let mode = std::fs::metadata(file(&dir, "writer-edge-key.pem")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let shown = succeed(&["certs", "show", &file(&dir, "writer-edge.pem")]);
+    assert!(shown.out.contains("writer edge"), "{}", shown.out);
+    let again = relay(&["certs", "issue", "writer", "edge", "--dir", path]);
+    assert!(again.code == Some(1) && again.err.contains("it is left as it was"), "{}", again.err);
+    assert_eq!(relay(&["certs", "issue", "writer", "no/name", "--dir", path]).code, Some(64));
+    // The relay takes it as it was said.
+    let writer = format!(
+        "[[writers]]\nname = \"edge\"\ncertificate_uri = \"{uri}\"\ntoken_file = \"edge.token\"\nsignals = [\"metrics\"]\n"
+    );
+    std::fs::write(file(&dir, "edge.token"), "secret").unwrap();
+    std::fs::write(file(&dir, "relay.toml"), CONFIG.to_owned() + &writer).unwrap();
+    let checked = relay(&["check", "--config", &file(&dir, "relay.toml")]);
+    assert!(!checked.out.contains("writers"), "{}", checked.out);
 }
 
 #[test]

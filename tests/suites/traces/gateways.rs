@@ -11,6 +11,7 @@ use prost::Message as _;
 use serde_json::Value;
 use telemetry_certs::testing::{Leaf, Usage};
 use telemetry_certs::{CertificateRefusal, Credentials, WriterRequest};
+use telemetry_proto::policy::Policy;
 use telemetry_proto::{Reason, Signal, Verdict, WriterName};
 use telemetry_rig::http::HttpClient;
 use telemetry_rig::net::free_address;
@@ -215,6 +216,27 @@ pub(crate) async fn a_gateway_needs_its_own_certificate_its_own_token_and_a_sign
     };
     assert!(of("writer:gw", Reason::TokenWrongWriter) && of("writer:edge", Reason::TokenSignalNotGranted), "{status}");
     assert_eq!(status["writers"][1]["connection"]["last_refusal"], "mint-not-allowed");
+    Ok(())
+}
+
+/// A gateway that asks what it may send is not told to send what would be refused.
+pub(crate) async fn a_gateway_is_told_of_the_signals_that_it_may_write_and_a_runner_of_all() -> TestResult {
+    let gateways = Gateways::start().await?;
+    let asks = async |client: &RawClient| -> Result<Policy, Box<dyn std::error::Error>> {
+        let answer = client.request(http::Method::GET, "/_telemetry/policy").send().await?;
+        Ok(serde_json::from_str(&answer.body)?)
+    };
+    let edge = asks(&gateways.connect(&gateways.named("edge.example")?).await?).await?;
+    assert_eq!((&edge.signals[..], edge.traces.is_some()), (&[Signal::Traces][..], true));
+    for client in [gateways.connect(&gateways.gateway()?).await?, gateways.rig.raw_client(0).await?] {
+        assert_eq!(asks(&client).await?.signals, Signal::ALL);
+    }
+    // What is taken from it is not offered any more.
+    let config = fs::read_to_string(gateways.rig.relay_program().folder().join("relay.toml"))?;
+    let less = config.replacen("signals = [\"metrics\", \"logs\", \"traces\"]", "signals = [\"logs\"]", 1);
+    gateways.rig.relay_program().replace(&[("relay.toml", &less)]).await?;
+    let gw = asks(&gateways.connect(&gateways.gateway()?).await?).await?;
+    assert_eq!((&gw.signals[..], gw.traces), (&[Signal::Logs][..], None));
     Ok(())
 }
 

@@ -60,6 +60,7 @@ telemetry_rig::suite! {
 
     a_gateway_writes_under_its_own_name_and_tenant_whatever_it_claims needs [Relay];
     a_gateway_needs_its_own_certificate_its_own_token_and_a_signal_of_its_own needs [Relay];
+    a_gateway_is_told_of_the_signals_that_it_may_write_and_a_runner_of_all needs [Relay];
     another_token_in_the_file_is_the_one_that_counts_within_seconds needs [Relay];
 
     switched_on_while_runners_run_spans_flow_within_the_polling_time_and_stop_when_switched_off;

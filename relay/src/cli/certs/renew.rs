@@ -5,9 +5,11 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use telemetry_certs::{
-    CertificateSummary, Certified, ClusterAuthority, CoordinatorRequest, CredentialFiles, CrlRequest, Crls, Issued,
-    KeyKind, PeerIdentity, Revocation, RunnerRequest, describe, write_atomically,
+    CertificateSummary, Certified, ClusterAuthority, ClusterName, CoordinatorRequest, CredentialFiles, CrlRequest,
+    Crls, Issued, KeyKind, PeerIdentity, Revocation, RunnerRequest, WriterRequest, describe, write_atomically,
+    writer_uri,
 };
+use telemetry_proto::WriterName;
 
 use super::{authority, certificates};
 use crate::cli::Outcome;
@@ -17,6 +19,7 @@ use crate::cli::exit::Failure;
 enum Holder {
     Runner(RunnerRequest),
     Coordinator(CoordinatorRequest),
+    Writer(WriterRequest),
 }
 
 /// What a renewed certificate is to be like.
@@ -33,12 +36,14 @@ pub(super) fn renew(renewal: Renewal<'_>) -> Outcome {
     let path = renewal.certificate;
     let leaf = certificates(path)?.swap_remove(0);
     let summary = describe(&leaf).map_err(|error| Failure::Other(format!("{}: {error}", path.display())))?;
-    let mut holder = Holder::of(&summary, PeerIdentity::from_leaf(&leaf).ok())
-        .ok_or_else(|| Failure::Other(format!("{}: neither a runner's nor a coordinator's", path.display())))?;
+    let authority = authority(renewal.dir)?;
+    let mut holder =
+        Holder::of(&summary, PeerIdentity::from_leaf(&leaf).ok(), authority.cluster()).ok_or_else(|| {
+            Failure::Other(format!("{}: neither a runner's nor a coordinator's nor a writer's", path.display()))
+        })?;
     if let Some(lifetime) = renewal.lifetime {
         *holder.lifetime() = lifetime;
     }
-    let authority = authority(renewal.dir)?;
     let failed = |error: std::io::Error| Failure::Other(format!("{}: {error}; it is left as it was", path.display()));
     match renewal.new_key {
         None => {
@@ -117,12 +122,15 @@ fn serial_of(path: &Path, authority: &CertificateSummary) -> Result<String, Fail
 }
 
 impl Holder {
-    fn of(summary: &CertificateSummary, peer: Option<PeerIdentity>) -> Option<Self> {
+    fn of(summary: &CertificateSummary, peer: Option<PeerIdentity>, cluster: &ClusterName) -> Option<Self> {
         if let Some(peer) = peer {
             return Some(Self::Runner(RunnerRequest {
                 organization: peer.organization,
                 ..RunnerRequest::new(peer.runner)
             }));
+        }
+        if let Some(writer) = writer(summary, cluster) {
+            return Some(Self::Writer(WriterRequest::new(writer)));
         }
         let of_kind = |kind: &'static str| summary.san.iter().filter_map(move |name| name.strip_prefix(kind));
         let mut request = CoordinatorRequest::new(of_kind("DNS:"));
@@ -135,6 +143,7 @@ impl Holder {
         match self {
             Self::Runner(request) => &mut request.lifetime,
             Self::Coordinator(request) => &mut request.lifetime,
+            Self::Writer(request) => &mut request.lifetime,
         }
     }
 
@@ -146,6 +155,7 @@ impl Holder {
         match self {
             Self::Runner(request) => authority.reissue_runner(request, leaf),
             Self::Coordinator(request) => authority.reissue_coordinator(request, leaf),
+            Self::Writer(request) => authority.reissue_writer(request, leaf),
         }
         .map_err(Failure::other)
     }
@@ -160,9 +170,20 @@ impl Holder {
                 request.key_kind = kind;
                 authority.issue_coordinator(request)
             }
+            Self::Writer(request) => {
+                request.key_kind = kind;
+                authority.issue_writer(request)
+            }
         }
         .map_err(Failure::other)
     }
+}
+
+/// The writer of this cluster that a certificate is for, if it is one's that `certs issue` made.
+fn writer(summary: &CertificateSummary, cluster: &ClusterName) -> Option<WriterName> {
+    let [san] = &summary.san[..] else { return None };
+    let name = WriterName::new(san.rsplit('/').next()?).ok()?;
+    (*san == format!("URI:{}", writer_uri(cluster, &name))).then_some(name)
 }
 
 /// `runner-r7.pem` has its key in `runner-r7-key.pem`, as `certs issue` writes them.

@@ -102,8 +102,16 @@ fn identity(certificate: &CertificateSummary) -> String {
         Some(runner) => format!("runner {runner}"),
         None if certificate.is_authority => "an authority".to_owned(),
         None if has("serverAuth") => "a coordinator".to_owned(),
+        None if has("clientAuth") => match writer_of(certificate) {
+            Some(writer) => format!("writer {writer}, where a relay's [[writers]] has it"),
+            None => "nobody, but for a relay whose [[writers]] has its name".to_owned(),
+        },
         None => "nobody that a relay or a runner accepts".to_owned(),
     }
+}
+
+fn writer_of(certificate: &CertificateSummary) -> Option<&str> {
+    certificate.san.iter().find_map(|name| Some(name.strip_prefix("URI:spiffe://")?.split_once("/writer/")?.1))
 }
 
 fn certificate_warnings(certificate: &CertificateSummary, now: SystemTime) -> Vec<String> {
