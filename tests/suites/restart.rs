@@ -64,7 +64,7 @@ async fn a_restart_under_load_loses_repeats_and_refuses_nothing() -> TestResult 
     }
     assert!(stored == expected, "{} written, {} stored, or some twice", expected.len(), stored.len());
     println!(
-        "{} batches of {RUNNERS} runners over {RESTARTS} restarts, refused 0; longest pause {} ms, relay away for {} ms at most",
+        "{} batches of {RUNNERS} runners over {RESTARTS} restarts, each stored once; longest pause {} ms, relay away for {} ms at most",
         expected.len(),
         longest.as_millis(),
         away.as_millis()
