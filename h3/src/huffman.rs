@@ -147,7 +147,7 @@ mod tests {
             let (code, len) = code_of(usize::from(*byte));
             bits.extend((0..len).rev().map(|bit| code >> bit & 1 == 1));
         }
-        while bits.len() % 8 != 0 {
+        while !bits.len().is_multiple_of(8) {
             bits.push(true);
         }
         bits.chunks(8).map(|byte| byte.iter().fold(0, |value, bit| value << 1 | u8::from(*bit))).collect()
