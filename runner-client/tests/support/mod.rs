@@ -270,6 +270,11 @@ impl Server {
     pub(crate) fn connections(&self) -> usize {
         self.endpoint.open_connections()
     }
+
+    /// All that there ever were.
+    pub(crate) fn handshakes(&self) -> u64 {
+        self.endpoint.stats().accepted_handshakes
+    }
 }
 
 impl Drop for Server {
