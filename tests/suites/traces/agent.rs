@@ -1,9 +1,7 @@
 //! Programs with OpenTelemetry's Python SDK, which export to an agent beside them.
 
 use std::fs;
-use std::net::SocketAddr;
 use std::path::Path;
-use std::process::Stdio;
 use std::time::{Duration, SystemTime};
 
 use http::StatusCode;
@@ -11,108 +9,59 @@ use opentelemetry_proto::tonic::collector::trace::v1::{ExportTraceServiceRequest
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
 use prost::Message as _;
 use serde::Deserialize;
-use serde_json::Value;
-use telemetry_proto::RunnerId;
+use telemetry_rig::agent::AgentProgram;
 use telemetry_rig::http::HttpClient;
 use telemetry_rig::program::Program;
-use telemetry_rig::rig::{Rig, StoreKind};
+use telemetry_rig::rig::{Rig, RigError, StoreKind};
 use telemetry_rig::stores::Fault;
 use telemetry_rig::suite::TestResult;
 use telemetry_rig::wait;
 use telemetry_runner_client::trace::{Entry, Journey};
-use tempfile::TempDir;
-use tokio::io::{AsyncBufReadExt as _, BufReader};
-use tokio::process::{Child, Command};
+use tokio::process::Command;
 use tokio::time::timeout;
 
 use super::{DEADLINE, is_filed_under, listed, rig, saw_no_canary, writer};
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// The agent of a runner, with a spool and a folder for rejected batches that no span may reach. Killed when dropped.
-struct Agent {
-    address: SocketAddr,
-    folder: TempDir,
-    _child: Child,
+/// The agent of a runner, with a spool and a folder for rejected batches that no span may reach.
+async fn start(rig: &Rig, runner: &str) -> Result<AgentProgram, RigError> {
+    AgentProgram::start_with(rig, runner, "[dead_letters]\nfolder = \"rejected\"\n").await
 }
 
-impl Agent {
-    async fn start(rig: &Rig, runner: &str) -> Result<Self, Failure> {
-        let folder = tempfile::tempdir()?;
-        let issued = rig.cluster().issue(&RunnerId::new(runner)?)?;
-        let config = format!(
-            "coordinators = [\"localhost:{}\"]\n\
-             identity = {{ certificate = \"runner.pem\", key = \"runner.key\", ca = \"ca.pem\" }}\n\
-             spool = {{ folder = \"spool\" }}\ndead_letters = {{ folder = \"rejected\" }}\n\
-             listen = {{ address = \"127.0.0.1:0\" }}\n",
-            rig.relay_address().port()
-        );
-        for (name, text) in [
-            ("runner.pem", issued.chain_pem.as_str()),
-            ("runner.key", issued.key_pem.as_str()),
-            ("ca.pem", rig.cluster().root_pem()),
-            ("agent.toml", config.as_str()),
-        ] {
-            fs::write(folder.path().join(name), text)?;
+/// Waits until it answers an export of nothing with `status`: until it knows the policy.
+async fn answers(agent: &AgentProgram, status: StatusCode) -> TestResult {
+    let look = async || {
+        let answer = agent.http().post("/v1/traces", Some("application/x-protobuf"), "").await;
+        match answer.map_err(|error| error.to_string())?.0 {
+            answered if answered == status => Ok(()),
+            answered => Err(answered.to_string()),
         }
-        let mut child = Command::new(Program::RunnerAgent.find()?)
-            .args(["run", "--config"])
-            .arg(folder.path().join("agent.toml"))
-            .env_remove("RUST_LOG")
-            .stdin(Stdio::null())
-            .stderr(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()?;
-        let mut log = BufReader::new(child.stderr.take().ok_or("no log")?).lines();
-        let started = async {
-            while let Some(line) = log.next_line().await? {
-                let event: Value = serde_json::from_str(&line)?;
-                if event["message"] == "agent started" {
-                    return Ok::<SocketAddr, Failure>(event["address"].as_str().ok_or("no address")?.parse()?);
-                }
-            }
-            Err("the agent ended".into())
-        };
-        let address = timeout(DEADLINE, started).await??;
-        // Whoever does not read a pipe stops its writer in the end.
-        tokio::spawn(async move { while let Ok(Some(_)) = log.next_line().await {} });
-        Ok(Self { address, folder, _child: child })
-    }
+    };
+    Ok(wait::until(format!("the agent answers {status}"), DEADLINE, look).await?)
+}
 
-    /// Waits until it answers an export of nothing with `status`: until it knows the policy.
-    async fn answers(&self, status: StatusCode) -> TestResult {
-        let client = HttpClient::new(self.address);
-        let look = async || {
-            let answer = client.post("/v1/traces", Some("application/x-protobuf"), "").await;
-            match answer.map_err(|error| error.to_string())?.0 {
-                answered if answered == status => Ok(()),
-                answered => Err(answered.to_string()),
-            }
-        };
-        Ok(wait::until(format!("the agent answers {status}"), DEADLINE, look).await?)
+/// Nothing of spans is on its disk, its log included, whatever was written.
+async fn has_nothing_on_disk(agent: &AgentProgram) -> TestResult {
+    let status = agent.status().await?;
+    assert_eq!((&status["spool"]["batches"], &status["dead_letters"]["files"]), (&0.into(), &0.into()), "{status}");
+    for file in files(agent.folder())? {
+        let bytes = fs::read(&file)?;
+        assert!(!bytes.windows(6).any(|at| at == b"attach" || at == b"canary"), "{}", file.display());
     }
-
-    async fn status(&self) -> Result<Value, Failure> {
-        Ok(serde_json::from_slice(&HttpClient::new(self.address).get("/status").await?.1)?)
-    }
-
-    /// Nothing of spans is on its disk, whatever was written.
-    async fn has_nothing_on_disk(&self) -> TestResult {
-        let status = self.status().await?;
-        assert_eq!((&status["spool"]["batches"], &status["dead_letters"]["files"]), (&0.into(), &0.into()), "{status}");
-        for file in files(self.folder.path())? {
-            let bytes = fs::read(&file)?;
-            assert!(!bytes.windows(6).any(|at| at == b"attach" || at == b"canary"), "{}", file.display());
-        }
-        Ok(())
-    }
+    Ok(())
 }
 
 fn files(folder: &Path) -> std::io::Result<Vec<std::path::PathBuf>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
-        if path.is_dir() { found.extend(files(&path)?) } else { found.push(path) }
+        if path.is_dir() {
+            found.extend(files(&path)?);
+        } else if path.is_file() {
+            // Its socket holds nothing.
+            found.push(path);
+        }
     }
     Ok(found)
 }
@@ -125,12 +74,12 @@ struct Exported {
 }
 
 /// Runs `spans.py` beside the agent.
-async fn python(agent: &Agent, path: &str, arguments: &[&str]) -> Result<Exported, Failure> {
+async fn python(agent: &AgentProgram, path: &str, arguments: &[&str]) -> Result<Exported, Failure> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("peers/python/spans.py");
     let program = Command::new(Program::PeerPython.find()?)
         .arg("-B")
         .arg(script)
-        .arg(format!("http://{}{path}", agent.address))
+        .arg(format!("http://{}{path}", agent.address()))
         .args(arguments)
         // A proxy that this machine may have is none of the agent's.
         .env("NO_PROXY", "127.0.0.1")
@@ -146,8 +95,8 @@ async fn python(agent: &Agent, path: &str, arguments: &[&str]) -> Result<Exporte
 pub(crate) async fn spans_of_the_python_sdk_arrive_through_the_agent_under_its_runner_with_what_is_listed() -> TestResult
 {
     let rig = rig(StoreKind::BuiltIn).start().await?;
-    let agent = Agent::start(&rig, "r7").await?;
-    agent.answers(StatusCode::OK).await?;
+    let agent = start(&rig, "r7").await?;
+    answers(&agent, StatusCode::OK).await?;
     for (times, path) in ["/v1/traces", "/insert/opentelemetry/v1/traces"].into_iter().enumerate() {
         let exported = python(&agent, path, &["request"]).await?;
         assert_eq!(exported.exports, ["SUCCESS"]);
@@ -160,14 +109,14 @@ pub(crate) async fn spans_of_the_python_sdk_arrive_through_the_agent_under_its_r
         }
     }
     saw_no_canary(rig.built_in_store());
-    agent.has_nothing_on_disk().await
+    has_nothing_on_disk(&agent).await
 }
 
 pub(crate) async fn a_journey_across_three_processes_is_one_trace_with_root_attempts_and_link() -> TestResult {
     let rig = rig(StoreKind::BuiltIn).start().await?;
-    let (attempting, settling) = (Agent::start(&rig, "r7").await?, Agent::start(&rig, "r8").await?);
+    let (attempting, settling) = (start(&rig, "r7").await?, start(&rig, "r8").await?);
     for agent in [&attempting, &settling] {
-        agent.answers(StatusCode::OK).await?;
+        answers(agent, StatusCode::OK).await?;
     }
     // This process accepts, one makes attempts, another settles. They share the command's ID and nothing else.
     let command = "command-11";
@@ -200,26 +149,26 @@ pub(crate) async fn a_journey_across_three_processes_is_one_trace_with_root_atte
     let request = rig.trace_store().wait_for_trace(&request_trace, 1).await?;
     is_filed_under(&request[0], "r1");
     assert_eq!(request[0].links, [(root.trace_id.to_string(), root.span_id.to_string())]);
-    attempting.has_nothing_on_disk().await
+    has_nothing_on_disk(&attempting).await
 }
 
 pub(crate) async fn the_agent_refuses_spans_at_once_and_keeps_none_where_the_coordinator_takes_no_traces() -> TestResult
 {
     let rig = Rig::builder().start().await?;
-    let agent = Agent::start(&rig, "r7").await?;
-    agent.answers(StatusCode::NOT_FOUND).await?;
+    let agent = start(&rig, "r7").await?;
+    answers(&agent, StatusCode::NOT_FOUND).await?;
     let exported = python(&agent, "/v1/traces", &["request"]).await?;
     assert_eq!(exported.exports, ["FAILURE"]);
     let traces = &agent.status().await?["signals"]["traces"];
     assert_eq!((&traces["written"], &traces["waiting"]), (&0.into(), &0.into()), "{traces}");
-    agent.has_nothing_on_disk().await
+    has_nothing_on_disk(&agent).await
 }
 
 pub(crate) async fn spans_that_come_before_the_coordinator_was_heard_are_asked_for_again() -> TestResult {
     let rig = rig(StoreKind::BuiltIn).start().await?;
     rig.relay().kill().await?;
-    let agent = Agent::start(&rig, "r7").await?;
-    let client = HttpClient::new(agent.address);
+    let agent = start(&rig, "r7").await?;
+    let client = HttpClient::new(agent.address());
     let export = client.post("/v1/traces", Some("application/x-protobuf"), export("first", 1)).await?;
     assert_eq!(export.0, StatusCode::SERVICE_UNAVAILABLE);
     // An exporter obeys Retry-After and goes on for minutes; the SDK's first export finds no coordinator.
@@ -231,10 +180,10 @@ pub(crate) async fn spans_that_come_before_the_coordinator_was_heard_are_asked_f
 
 pub(crate) async fn spans_wait_in_the_memory_of_the_agent_up_to_their_bound_and_never_on_its_disk() -> TestResult {
     let rig = rig(StoreKind::BuiltIn).start().await?;
-    let agent = Agent::start(&rig, "r7").await?;
-    agent.answers(StatusCode::OK).await?;
+    let agent = start(&rig, "r7").await?;
+    answers(&agent, StatusCode::OK).await?;
     rig.built_in_store().always(Some(Fault::Hang));
-    let client = HttpClient::new(agent.address);
+    let client = HttpClient::new(agent.address());
     let post = async |body| client.post("/v1/traces", Some("application/x-protobuf"), body).await;
     let mut answers = Vec::new();
     for _ in 0..6 {
@@ -252,15 +201,15 @@ pub(crate) async fn spans_wait_in_the_memory_of_the_agent_up_to_their_bound_and_
     assert_eq!(traces["dropped"]["queue_full"], 352);
     let (status, why) = post(export(&"x".repeat(9 << 20), 1)).await?;
     assert_eq!(status, StatusCode::PAYLOAD_TOO_LARGE, "{why:?}: what never fits is not to be tried again");
-    agent.has_nothing_on_disk().await
+    has_nothing_on_disk(&agent).await
 }
 
 pub(crate) async fn spans_that_the_relay_rejects_are_counted_and_never_on_the_disk_of_the_agent() -> TestResult {
     let rig = rig(StoreKind::BuiltIn).start().await?;
-    let agent = Agent::start(&rig, "r7").await?;
-    agent.answers(StatusCode::OK).await?;
+    let agent = start(&rig, "r7").await?;
+    answers(&agent, StatusCode::OK).await?;
     rig.built_in_store().always(Some(Fault::Answer(StatusCode::BAD_REQUEST)));
-    let client = HttpClient::new(agent.address);
+    let client = HttpClient::new(agent.address());
     let answer = client.post("/v1/traces", Some("application/x-protobuf"), export("attach", 3)).await?;
     assert_eq!(answer.0, StatusCode::OK);
     let rejected = async || match &agent.status().await.map_err(|error| error.to_string())?["signals"]["traces"] {
@@ -268,7 +217,7 @@ pub(crate) async fn spans_that_the_relay_rejects_are_counted_and_never_on_the_di
         traces => Err(traces.to_string()),
     };
     wait::until("three rejected spans", DEADLINE, rejected).await?;
-    agent.has_nothing_on_disk().await?;
+    has_nothing_on_disk(&agent).await?;
     // The same folder does take what may be there.
     let answer = client.post("/api/v1/import/prometheus", None, "up 1\n").await?;
     assert_eq!(answer.0, StatusCode::NO_CONTENT);
