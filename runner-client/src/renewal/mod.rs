@@ -77,6 +77,8 @@ pub struct CertificateState {
 pub(crate) struct Identity {
     current: watch::Sender<Arc<Current>>,
     link: Option<Arc<Link>>,
+    /// What was tried out and is being stored. Whoever finds it in the files before it is shown shows it.
+    tried: Mutex<Option<(Current, Option<TriedOut>)>>,
     state: Mutex<CertificateState>,
     ends: Gauge,
     renewals: Family<[(&'static str, &'static str); 1], Counter>,
@@ -97,6 +99,7 @@ impl Identity {
         let identity = Self {
             current: watch::channel(Arc::clone(&current)).0,
             link,
+            tried: Mutex::default(),
             state: Mutex::default(),
             ends: Gauge::default(),
             renewals: Family::default(),
@@ -126,6 +129,9 @@ impl Identity {
         if self.current.borrow().is_same(&next) {
             return Ok(false);
         }
+        if self.tried.lock().as_ref().is_some_and(|(tried, _)| tried.is_same(&next)) {
+            return self.adopt().map(|()| true);
+        }
         if let Some(link) = &self.link {
             link.set_identity(next.tls()?);
         }
@@ -133,8 +139,9 @@ impl Identity {
         Ok(true)
     }
 
-    /// Shows what was tried out, over the connection of the trial.
-    fn adopt(&self, next: Current, tried: Option<TriedOut>) -> Result<(), IdentityError> {
+    /// Shows what was tried out, over the connection of the trial, unless that has been done.
+    fn adopt(&self) -> Result<(), IdentityError> {
+        let Some((next, tried)) = self.tried.lock().take() else { return Ok(()) };
         match (&self.link, tried) {
             (Some(link), Some(tried)) => link.adopt(tried),
             (Some(link), None) => link.set_identity(next.tls()?),
@@ -265,9 +272,10 @@ impl Renewer {
         }
         let next = Current::new(credentials, current.roots.clone(), Some(now));
         let tried = self.try_out(&next, peer.not_after).await?;
+        *self.identity.tried.lock() = Some((next, tried));
         self.save(store, response.certificate_chain, pending).await;
         let ends = OffsetDateTime::from(renewed.not_after);
-        self.identity.adopt(next, tried)?;
+        self.identity.adopt()?;
         self.identity.count("renewed", None);
         tracing::info!(%ends, serial = renewed.serial, "the runner's certificate was renewed");
         Ok(())

@@ -217,3 +217,16 @@ async fn files_that_hold_what_is_shown_change_nothing_and_others_begin_a_new_lif
     let ends = rig.identity.state().ends.unwrap();
     assert!(ends > rig.clock.now() + LIFE, "the new one's");
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_was_tried_out_is_shown_once_though_the_files_have_it_first() {
+    let rig = start(Vec::new(), Store::default());
+    let issued = rig.coordinator.authority.issue_runner(&RunnerRequest::new(RunnerId::new("r7").unwrap())).unwrap();
+    let (credentials, now) = (issued.credentials().unwrap(), rig.clock.now());
+    *rig.identity.tried.lock() = Some((Current::new(credentials.clone(), rig.roots.clone(), Some(now)), None));
+    assert!(rig.identity.set(&credentials, &rig.roots).unwrap());
+    let shown = rig.identity.current.borrow().clone();
+    assert_eq!(shown.since, now, "it is what was tried out, with its connection");
+    rig.identity.adopt().unwrap();
+    assert!(Arc::ptr_eq(&shown, &rig.identity.current.borrow()));
+}
