@@ -223,15 +223,19 @@ async fn a_tenant_that_sends_bodies_that_are_dear_to_read_costs_another_nothing(
 async fn a_tenant_that_opens_and_resets_fifty_thousand_streams_costs_another_nothing() -> TestResult {
     const STREAMS: usize = 50_000;
     beside("resets", None, async |rig: Arc<Rig>, end: Instant| {
-        let end = end + 9 * ATTACK;
+        // A fast machine has done that before a round is over: it goes on as long as the other attacks.
+        let (least, end) = (end, end + 9 * ATTACK);
         let frames = [RequestHead::write(Signal::Metrics, &rig.token(NOISY), 1_000_000).frame(), Frame::data(LINE)];
         let (mut streams, mut connections) = (0, 0);
-        while streams < STREAMS && Instant::now() < end {
+        let goes_on = |streams| {
+            let now = Instant::now();
+            (streams < STREAMS || now < least) && now < end
+        };
+        while goes_on(streams) {
             // The relay closes a connection that gives up too much, and takes so many handshakes a second and no more.
             let Ok(peer) = rig.hand_made(NOISY).await else { continue };
             connections += 1;
-            while streams < STREAMS
-                && Instant::now() < end
+            while goes_on(streams)
                 && let Ok(request) = peer.begin(&frames).await
             {
                 request.give_up();
@@ -239,7 +243,7 @@ async fn a_tenant_that_opens_and_resets_fifty_thousand_streams_costs_another_not
             }
         }
         eprintln!("resets: {streams} streams on {connections} connections");
-        assert_eq!(streams, STREAMS, "not even that many were opened");
+        assert!(streams >= STREAMS, "not even that many were opened");
         Ok(())
     })
     .await
