@@ -63,14 +63,22 @@ async fn slow_bodies(rig: &Rig) -> TestResult {
     let peer = rig.hand_made(ATTACKER).await?;
     let head = RequestHead::write(Signal::Metrics, &rig.token(ATTACKER), limits::MAX_BODY_BYTES).frame();
     let mut requests = begin(&peer, &[head], 50).await?;
+    let mut most = 0;
     for _ in 0..12 {
-        for request in &mut requests {
-            // Some wait for memory, and their bodies for them.
-            request.write(&Frame::encode(&[Frame::data("#")])).await?;
+        let mut held = Vec::new();
+        for mut request in requests {
+            // Some have their memory, and some wait for it, and their bodies for them. A runner has so many places for that
+            // and no more: the others are refused, and their bodies stopped.
+            if request.write(&Frame::encode(&[Frame::data("#")])).await.is_ok() {
+                held.push(request);
+            }
         }
+        requests = held;
+        most = most.max(requests.len());
         serves_honest_runners(rig).await?;
         sleep(BETWEEN).await;
     }
+    assert!(most >= 32, "{most} were held, as many as a runner may have waiting");
     Ok(())
 }
 
