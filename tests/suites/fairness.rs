@@ -148,8 +148,8 @@ async fn flood(rig: &Rig, end: Instant, requests: usize, pause: u64) -> TestResu
 }
 
 async fn a_runner_that_floods_leaves_the_others_of_its_tenant_served() -> TestResult {
-    // Everyone is one tenant, and the limits are the default: 4 at the store, 256 waiting, 32 of them one runner's, and as many
-    // more that come back when they were told to. The other one waits behind those: 0.17 s. The flood is of more than may wait,
+    // Everyone is one tenant, and the limits are the default: 4 at the store, 256 waiting, 128 of them one runner's, and 32
+    // more that come back when they were told to. The other one waits behind those: 0.4 s. The flood is of more than may wait,
     // and heeds no Retry-After.
     let bound = Duration::from_secs(1);
     among("", bound, "flood of one runner", Some(Duration::from_millis(10)), async |rig: Arc<Rig>, end: Instant| {

@@ -34,8 +34,8 @@ impl Default for TenantLimits {
     }
 }
 
-/// The part of its tenant's waiting places that one runner may take, where its limits do not say: an eighth.
-const WAITING_OF_ONE: usize = 8;
+/// The part of its tenant's waiting places that one runner may take, where its limits do not say: a half.
+const WAITING_OF_ONE: usize = 2;
 
 impl TenantLimits {
     /// How many requests of one runner may wait.
@@ -49,7 +49,7 @@ impl TenantLimits {
 pub struct RunnerLimits {
     /// Requests at the stores at a time; `None` for as many as its tenant.
     pub max_in_flight: Option<usize>,
-    /// Requests that wait for one of its tenant's places, and again as many that wait for memory; `None` for an eighth of
+    /// Requests that wait for one of its tenant's places, and again as many that wait for memory; `None` for a half of
     /// its tenant's. One that floods fills no more of the line, and the others of its tenant are served behind that.
     pub max_waiting: Option<usize>,
     /// Requests and bytes a second.

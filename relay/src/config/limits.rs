@@ -41,7 +41,7 @@ pub struct LimitsSection {
     pub tenant_bytes_burst: Option<u64>,
     /// Requests at the stores at a time, per runner. Default: as many as its tenant.
     pub runner_in_flight: Option<usize>,
-    /// Requests of one runner that wait for one of its tenant's places. Default: an eighth of its tenant's.
+    /// Requests of one runner that wait for one of its tenant's places. Default: half of its tenant's.
     pub runner_waiting: Option<usize>,
     /// Requests a second, per runner.
     pub runner_requests_per_second: Option<u64>,
