@@ -77,7 +77,8 @@ pub struct CertificateState {
 pub(crate) struct Identity {
     current: watch::Sender<Arc<Current>>,
     link: Option<Arc<Link>>,
-    /// What was tried out and is being stored. Whoever finds it in the files before it is shown shows it.
+    /// What was tried out and is being stored. Whoever finds it in the files before it is shown shows it. Locked while anything
+    /// changes, so that it is shown once.
     tried: Mutex<Option<(Current, Option<TriedOut>)>>,
     state: Mutex<CertificateState>,
     ends: Gauge,
@@ -126,34 +127,33 @@ impl Identity {
     }
 
     fn change(&self, next: Current) -> Result<bool, IdentityError> {
+        let mut tried = self.tried.lock();
         if self.current.borrow().is_same(&next) {
             return Ok(false);
         }
-        if self.tried.lock().as_ref().is_some_and(|(tried, _)| tried.is_same(&next)) {
-            return self.adopt().map(|()| true);
+        match tried.take_if(|(tried, _)| tried.is_same(&next)) {
+            Some((next, way)) => self.show(next, way)?,
+            None => self.show(next, None)?,
         }
-        if let Some(link) = &self.link {
-            link.set_identity(next.tls()?);
-        }
-        self.show(next);
         Ok(true)
     }
 
-    /// Shows what was tried out, over the connection of the trial, unless that has been done.
+    /// Shows what was tried out, unless that has been done.
     fn adopt(&self) -> Result<(), IdentityError> {
-        let Some((next, tried)) = self.tried.lock().take() else { return Ok(()) };
+        let mut tried = self.tried.lock();
+        tried.take().map_or(Ok(()), |(next, way)| self.show(next, way))
+    }
+
+    /// Over the connection of the trial, if there was one.
+    fn show(&self, next: Current, tried: Option<TriedOut>) -> Result<(), IdentityError> {
         match (&self.link, tried) {
             (Some(link), Some(tried)) => link.adopt(tried),
             (Some(link), None) => link.set_identity(next.tls()?),
             (None, _) => {}
         }
-        self.show(next);
-        Ok(())
-    }
-
-    fn show(&self, next: Current) {
         self.note(&next);
         self.current.send_replace(Arc::new(next));
+        Ok(())
     }
 
     fn note(&self, current: &Current) {
