@@ -227,8 +227,10 @@ impl Observer {
     /// whatever the case.
     pub(super) fn status_with(&self, wanted: &str) -> Status {
         let mut status = self.status_now();
-        let wanted = wanted.to_lowercase();
-        status.runners.retain(|runner| runner.has(&wanted));
+        if !wanted.is_empty() {
+            let wanted = wanted.to_lowercase();
+            status.runners.retain(|runner| runner.has(&wanted));
+        }
         status.runners.sort_by_key(|runner| !runner.connection.certificate_ends_soon);
         status.runners.truncate(MAX_LISTED);
         status.tenants = self.tenants();

@@ -79,11 +79,16 @@ impl<'a> Sender<'a> {
         let mut charged = self.charged.lock();
         let (Some(measures), Some(charged)) = (self.measures(), charged.as_mut()) else { return };
         let arrived = self.arrived.load(Ordering::Relaxed);
+        let used = arrived.max(charged.arrived);
+        let settled = Charged { announced: used, arrived: used };
+        // As it is when a request that was settled is dropped.
+        if *charged == settled {
+            return;
+        }
         let mut runner = self.runner.usage.lock();
         let mut tenant = self.allowance.used.usage.lock();
         runner.settle(&mut tenant, measures, *charged, arrived, Instant::now());
-        let used = arrived.max(charged.arrived);
-        *charged = Charged { announced: used, arrived: used };
+        *charged = settled;
     }
 
     /// Takes a place at the stores, first come first served. A caller that goes away while it waits gives its place in the

@@ -279,5 +279,8 @@ impl Running {
 
 /// The keys that tokens are verified with: these, and the issuer's own.
 fn with_keys_of(issuer: Option<&Issuer>, keys: KeySet) -> Result<KeySet, KeySetError> {
-    issuer.map_or(Ok(keys.clone()), |issuer| keys.merge(&issuer.public_keys()))
+    match issuer {
+        Some(issuer) => keys.merge(&issuer.public_keys()),
+        None => Ok(keys),
+    }
 }
