@@ -45,4 +45,4 @@ pub use refusal::{CertificateRefusal, ServerDistrust};
 pub use roots::Roots;
 pub use summary::{CertificateSummary, describe};
 pub use tls::{ClientTls, RunnerAsServer, ServerTls, TlsError, client_config, client_verifier, server_config};
-pub use writer::{WriterIdentity, writer_uri};
+pub use writer::{WriterIdentity, split_writer_uri, writer_uri};

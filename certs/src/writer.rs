@@ -63,3 +63,9 @@ impl WriterIdentity {
 pub fn writer_uri(cluster: &ClusterName, writer: &WriterName) -> String {
     format!("spiffe://{cluster}/writer/{writer}")
 }
+
+/// The names of cluster and writer in a URI that looks like one of [`writer_uri`].
+#[must_use]
+pub fn split_writer_uri(uri: &str) -> Option<(&str, &str)> {
+    uri.strip_prefix("spiffe://")?.split_once("/writer/")
+}

@@ -6,7 +6,7 @@ use super::status::{CertificateStatus, unix};
 use crate::gate::Identity;
 
 /// A certificate that ends sooner is worth a word.
-const SOON: Duration = Duration::from_secs(14 * 24 * 60 * 60);
+pub const ENDS_SOON: Duration = Duration::from_secs(14 * 24 * 60 * 60);
 /// How often the log says so.
 pub(super) const WARN_EVERY: Duration = Duration::from_secs(24 * 60 * 60);
 /// More runners than this are counted, not named.
@@ -16,9 +16,9 @@ const MAX_NAMED: usize = 5;
 pub(super) fn ends_soon(peer: &Identity, now: SystemTime) -> bool {
     let soon = match peer {
         Identity::Runner(runner) => {
-            SOON.min(runner.not_after.duration_since(runner.not_before).unwrap_or_default() / 4)
+            ENDS_SOON.min(runner.not_after.duration_since(runner.not_before).unwrap_or_default() / 4)
         }
-        Identity::Writer(_) => SOON,
+        Identity::Writer(_) => ENDS_SOON,
     };
     peer.not_after().duration_since(now).unwrap_or_default() < soon
 }
@@ -35,7 +35,7 @@ pub(super) fn warnings(
         let left = status?.expires_at.saturating_sub(unix(now));
         match left {
             0 => Some(format!("{what} has ended")),
-            _ if left < SOON.as_secs() => Some(format!("{what} ends in {} days", left / 86_400)),
+            _ if left < ENDS_SOON.as_secs() => Some(format!("{what} ends in {} days", left / 86_400)),
             _ => None,
         }
     };

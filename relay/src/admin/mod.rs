@@ -19,6 +19,7 @@ mod server;
 mod status;
 mod stores;
 
+pub use expiry::ENDS_SOON;
 pub use history::{HISTORY_SPAN, Moment, SAMPLE_EVERY};
 pub use observer::Observer;
 pub use per_runner::DEFAULT_RUNNER_SERIES;

@@ -3,17 +3,14 @@
 use std::io;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::path::Path;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use serde::Serialize;
 
-use crate::admin::AdminConfig;
+use crate::admin::{AdminConfig, ENDS_SOON};
 use crate::config::{ConfigFault, Life, Outside};
 use crate::forward::Backend;
 use crate::once::{BatchIdFile, FOLDER_REMEDY};
-
-/// A certificate that ends sooner than this is worth a word.
-const SOON: Duration = Duration::from_secs(14 * 24 * 60 * 60);
 
 /// Something that is in the way, or soon will be.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -118,7 +115,7 @@ fn of_life(life: &Life, now: SystemTime) -> Option<Finding> {
         return Some(Finding { severity: Severity::Fault, at, problem, remedy });
     }
     let left = life.ends.duration_since(now).unwrap_or_default();
-    (left < SOON).then(|| Finding {
+    (left < ENDS_SOON).then(|| Finding {
         severity: Severity::Warning,
         at: life.at.clone(),
         problem: format!("ends in {} days", left.as_secs() / 86_400),
@@ -139,6 +136,8 @@ fn of_list(at: &str, due: SystemTime, now: SystemTime) -> Option<Finding> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]

@@ -6,8 +6,8 @@ use std::time::{Duration, SystemTime};
 
 use telemetry_certs::{
     CertificateSummary, Certified, ClusterAuthority, ClusterName, CoordinatorRequest, CredentialFiles, CrlRequest,
-    Crls, Issued, KeyKind, PeerIdentity, Revocation, RunnerRequest, WriterRequest, describe, write_atomically,
-    writer_uri,
+    Crls, Issued, KeyKind, PeerIdentity, Revocation, RunnerRequest, WriterRequest, describe, split_writer_uri,
+    write_atomically,
 };
 use telemetry_proto::WriterName;
 
@@ -182,8 +182,8 @@ impl Holder {
 /// The writer of this cluster that a certificate is for, if it is one's that `certs issue` made.
 fn writer(summary: &CertificateSummary, cluster: &ClusterName) -> Option<WriterName> {
     let [san] = &summary.san[..] else { return None };
-    let name = WriterName::new(san.rsplit('/').next()?).ok()?;
-    (*san == format!("URI:{}", writer_uri(cluster, &name))).then_some(name)
+    let (of, name) = split_writer_uri(san.strip_prefix("URI:")?)?;
+    WriterName::new(name).ok().filter(|_| of == cluster.as_str())
 }
 
 /// `runner-r7.pem` has its key in `runner-r7-key.pem`, as `certs issue` writes them.

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
-use telemetry_certs::{CertificateSummary, KeySummary, PemItem, RevocationList, inspect_file};
+use telemetry_certs::{CertificateSummary, KeySummary, PemItem, RevocationList, inspect_file, split_writer_uri};
+use telemetry_relay::admin::ENDS_SOON;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
@@ -13,8 +14,6 @@ use crate::cli::Outcome;
 use crate::cli::exit::Failure;
 
 const DAY: u64 = 24 * 60 * 60;
-/// A certificate that ends sooner is warned about, or sooner than a quarter of its life.
-const SOON: Duration = Duration::from_secs(14 * DAY);
 
 /// One file.
 #[derive(Serialize)]
@@ -111,7 +110,7 @@ fn identity(certificate: &CertificateSummary) -> String {
 }
 
 fn writer_of(certificate: &CertificateSummary) -> Option<&str> {
-    certificate.san.iter().find_map(|name| Some(name.strip_prefix("URI:spiffe://")?.split_once("/writer/")?.1))
+    certificate.san.iter().find_map(|name| Some(split_writer_uri(name.strip_prefix("URI:")?)?.1))
 }
 
 fn certificate_warnings(certificate: &CertificateSummary, now: SystemTime) -> Vec<String> {
@@ -119,7 +118,7 @@ fn certificate_warnings(certificate: &CertificateSummary, now: SystemTime) -> Ve
     let life = certificate.not_after.duration_since(certificate.not_before).unwrap_or_default();
     match certificate.not_after.duration_since(now) {
         Err(_) => warnings.push("it has ended; renew it".to_owned()),
-        Ok(left) if left < SOON.min(life / 4) => warnings.push("it ends soon; renew it".to_owned()),
+        Ok(left) if left < ENDS_SOON.min(life / 4) => warnings.push("it ends soon; renew it".to_owned()),
         Ok(_) => {}
     }
     if certificate.not_before > now {
