@@ -1,39 +1,21 @@
 //! How long it takes until a file counts on connections that are open: the program, its files, and a clock.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
+#[path = "support/files.rs"]
+mod files;
 #[path = "listener/harness.rs"]
 mod harness;
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
+use files::{CONFIG, crl};
 use harness::*;
-use telemetry_certs::testing::Leaf;
-use telemetry_certs::{CrlRequest, Issued, PeerIdentity, Revocation};
+use telemetry_certs::Issued;
 use telemetry_h3::transport::TransportLimits;
-use telemetry_relay::gate::SignatureAlgorithm;
-use telemetry_relay::issuer::SigningKey;
 use tempfile::TempDir;
-
-const CONFIG: &str = r#"
-[listener]
-address = "127.0.0.1:0"
-[tls]
-certificate = "coordinator.pem"
-key = "coordinator-key.pem"
-client_ca = "ca.pem"
-crls = ["crl.pem"]
-[tokens]
-issuer = "https://coordinator.test"
-[issuer]
-signing_key = "signing.pem"
-[runners]
-removed = "removed.txt"
-[stores.metrics]
-url = "http://127.0.0.1:9"
-"#;
 
 /// The promise.
 const WITHIN: Duration = Duration::from_secs(1);
@@ -51,19 +33,7 @@ struct Relay {
 impl Relay {
     fn start() -> Self {
         let (cluster, dir) = (Cluster::new(), TempDir::new().unwrap());
-        let coordinator = Leaf::coordinator(COORDINATOR).issued_by(&cluster.authority);
-        let signing = SigningKey::generate(SignatureAlgorithm::EdDsa).unwrap().to_pem().unwrap();
-        for (name, text) in [
-            ("relay.toml", CONFIG),
-            ("ca.pem", &cluster.authority.certificate_pem()),
-            ("coordinator.pem", &coordinator.chain_pem),
-            ("coordinator-key.pem", &coordinator.key_pem),
-            ("signing.pem", &signing),
-            ("crl.pem", &crl(&cluster, &[])),
-            ("removed.txt", ""),
-        ] {
-            std::fs::write(dir.path().join(name), text).unwrap();
-        }
+        files::write_all(dir.path(), &cluster, CONFIG);
         let mut child = Command::new(env!("CARGO_BIN_EXE_telemetry-relay"))
             .args(["serve", "--config", dir.path().join("relay.toml").to_str().unwrap()])
             .stderr(Stdio::piped())
@@ -98,13 +68,6 @@ impl Drop for Relay {
     }
 }
 
-fn crl(cluster: &Cluster, revoked: &[Issued]) -> String {
-    let serial = |issued: &Issued| PeerIdentity::from_leaf(issued.credentials().unwrap().leaf()).unwrap().serial;
-    let revoked = revoked.iter().map(|issued| Revocation { serial: serial(issued), revoked_at: SystemTime::now() });
-    let request = CrlRequest { revoked: revoked.collect(), number: 1, lifetime: Duration::from_secs(3_600) };
-    cluster.authority.issue_crl(&request).unwrap()
-}
-
 fn assert_in_time(took: &[Duration]) {
     let best = took.iter().min().unwrap();
     println!("ended after {took:?}");
@@ -129,7 +92,7 @@ async fn the_connection_of_a_revoked_certificate_ends_within_a_second_of_the_lis
     let (mut took, mut revoked) = (Vec::new(), Vec::new());
     for n in 0..TRIES {
         revoked.push(relay.cluster.runner(&format!("r{n}")));
-        let list = crl(&relay.cluster, &revoked);
+        let list = crl(&relay.cluster, &revoked.iter().collect::<Vec<_>>());
         took.push(relay.ends_after(&revoked[n], "crl.pem", &list).await);
     }
     assert_in_time(&took);

@@ -1,6 +1,8 @@
 //! A relay takes another configuration while it runs: certificates, revocations, removed runners, keys.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
+#[path = "support/files.rs"]
+mod files;
 #[path = "listener/harness.rs"]
 mod harness;
 
@@ -9,15 +11,15 @@ use std::time::{Duration, SystemTime};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::{Buf, Bytes};
+use files::{CONFIG, crl, load, signing_key, write_certificate};
 use harness::*;
 use http::{Method, Request, StatusCode};
 use telemetry_certs::testing::Leaf;
-use telemetry_certs::{CrlRequest, Issued, PeerIdentity, Revocation, WriterRequest};
+use telemetry_certs::{Issued, WriterRequest};
 use telemetry_h3::client::SendRequest;
 use telemetry_h3::transport::TransportLimits;
 use telemetry_proto::mint::{MintRequest, MintResponse};
 use telemetry_proto::{Reason, Signal, WriterName, header};
-use telemetry_relay::config::{self, ConfigFaults};
 use telemetry_relay::gate::{KeySet, MAX_KEYS, SignatureAlgorithm};
 use telemetry_relay::issuer::SigningKey;
 use telemetry_relay::running::{Applied, ApplyError, Running};
@@ -30,24 +32,6 @@ struct Relay {
     running: Running,
 }
 
-const CONFIG: &str = r#"
-[listener]
-address = "127.0.0.1:0"
-[tls]
-certificate = "coordinator.pem"
-key = "coordinator-key.pem"
-client_ca = "ca.pem"
-crls = ["crl.pem"]
-[tokens]
-issuer = "https://coordinator.test"
-[issuer]
-signing_key = "signing.pem"
-[runners]
-removed = "removed.txt"
-[stores.metrics]
-url = "http://127.0.0.1:9"
-"#;
-
 impl Relay {
     async fn start() -> Self {
         Self::start_with(CONFIG).await
@@ -55,14 +39,8 @@ impl Relay {
 
     async fn start_with(config: &str) -> Self {
         let (cluster, dir) = (Cluster::new(), TempDir::new().unwrap());
-        let path = |name: &str| dir.path().join(name);
-        std::fs::write(path("relay.toml"), config).unwrap();
-        std::fs::write(path("ca.pem"), cluster.authority.certificate_pem()).unwrap();
-        std::fs::write(path("removed.txt"), "# nobody\n").unwrap();
-        std::fs::write(path("signing.pem"), signing_key()).unwrap();
-        std::fs::write(path("crl.pem"), crl(&cluster, &[])).unwrap();
-        write_certificate(&cluster, &dir);
-        let running = Running::start(load(&dir).unwrap()).await.unwrap();
+        files::write_all(dir.path(), &cluster, config);
+        let running = Running::start(load(dir.path()).unwrap()).await.unwrap();
         Self { cluster, dir, running }
     }
 
@@ -76,7 +54,7 @@ impl Relay {
 
     /// Reads the files anew and puts them in force.
     fn reload(&self) -> Applied {
-        self.running.apply(load(&self.dir).unwrap()).unwrap()
+        self.running.apply(load(self.dir.path()).unwrap()).unwrap()
     }
 
     async fn connect(&self, issued: &Issued) -> Client {
@@ -84,27 +62,6 @@ impl Relay {
         let address = self.running.listener().local_addr();
         within(Client::dial(address, tls, TransportLimits::default())).await.unwrap()
     }
-}
-
-fn load(dir: &TempDir) -> Result<config::Settings, ConfigFaults> {
-    config::load(&dir.path().join("relay.toml"), &[("", ""); 0])
-}
-
-fn signing_key() -> String {
-    SigningKey::generate(SignatureAlgorithm::EdDsa).unwrap().to_pem().unwrap()
-}
-
-fn write_certificate(cluster: &Cluster, dir: &TempDir) {
-    let issued = Leaf::coordinator(COORDINATOR).issued_by(&cluster.authority);
-    std::fs::write(dir.path().join("coordinator.pem"), issued.chain_pem).unwrap();
-    std::fs::write(dir.path().join("coordinator-key.pem"), issued.key_pem).unwrap();
-}
-
-fn crl(cluster: &Cluster, revoked: &[&Issued]) -> String {
-    let serial = |issued: &&Issued| PeerIdentity::from_leaf(issued.credentials().unwrap().leaf()).unwrap().serial;
-    let revoked = revoked.iter().map(|issued| Revocation { serial: serial(issued), revoked_at: SystemTime::now() });
-    let request = CrlRequest { revoked: revoked.collect(), number: 1, lifetime: Duration::from_secs(3_600) };
-    cluster.authority.issue_crl(&request).unwrap()
 }
 
 async fn call(
@@ -232,7 +189,7 @@ async fn a_new_certificate_is_shown_to_new_connections_and_old_ones_stay() {
     let before = relay.connect(&r1).await;
     let mut requests = before.http().await;
     let token = mint(&mut requests).await;
-    write_certificate(&relay.cluster, &relay.dir);
+    write_certificate(relay.dir.path(), &relay.cluster);
     assert_eq!(relay.reload(), Applied::default());
     let after = relay.connect(&r1).await;
     after.http().await;
@@ -253,7 +210,7 @@ async fn a_certificate_that_has_ended_is_not_put_in_force_and_one_that_ends_in_f
     let r1 = relay.cluster.runner("r1");
     let before = relay.connect(&r1).await;
     write_until(SystemTime::now() - Duration::from_secs(60));
-    let fault = relay.running.apply(load(&relay.dir).unwrap()).unwrap_err().to_string();
+    let fault = relay.running.apply(load(relay.dir.path()).unwrap()).unwrap_err().to_string();
     assert!(fault.contains("coordinator.pem") && fault.contains("has ended"), "{fault}");
     let after = relay.connect(&r1).await;
     assert_eq!(before.server_certificate(), after.server_certificate(), "the one before is shown");
@@ -316,7 +273,7 @@ async fn tenants_are_replaced_and_faulty_ones_leave_the_old_ones_in_force() {
     assert_eq!(write(&mut requests, &token).await, Some(Reason::BackendUnreachable));
 
     relay.write("relay.toml", CONFIG.to_owned() + &TENANTS.replace("'r2'", "'r1'"));
-    let faults = load(&relay.dir).err().unwrap().to_string();
+    let faults = load(relay.dir.path()).err().unwrap().to_string();
     assert!(faults.contains("tenants.b: rule 1 (runner = \"r1\") can never match"), "{faults}");
     assert_eq!(write(&mut others, &other_token).await, Some(Reason::BackendUnreachable));
 
@@ -345,7 +302,7 @@ async fn a_writer_is_let_in_and_loses_its_connection_when_it_is_none_any_more() 
     assert_eq!(write(&mut requests, "secret").await, Some(Reason::BackendUnreachable));
 
     relay.write("gw.token", "");
-    assert!(load(&relay.dir).err().unwrap().to_string().contains("is empty"));
+    assert!(load(relay.dir.path()).err().unwrap().to_string().contains("is empty"));
     relay.write("gw.token", "next");
     assert_eq!(relay.reload(), Applied::default(), "another token ends no connection");
     assert_eq!(write(&mut requests, "secret").await, Some(Reason::TokenWrongWriter));
@@ -440,10 +397,10 @@ async fn of_settings_that_cannot_be_put_in_force_nothing_is() {
     let mut requests = client.http().await;
     let token = mint(&mut requests).await;
 
-    write_certificate(&relay.cluster, &relay.dir);
+    write_certificate(relay.dir.path(), &relay.cluster);
     relay.write("removed.txt", "r1\n");
     relay.write("relay.toml", CONFIG.replace("https://coordinator.test", "https://next.test"));
-    let mut settings = load(&relay.dir).unwrap();
+    let mut settings = load(relay.dir.path()).unwrap();
     // A key under the name of the issuer's own, which is another.
     let own = SigningKey::from_pem(&relay.read("signing.pem")).unwrap();
     let other = SigningKey::generate(SignatureAlgorithm::EdDsa).unwrap();
@@ -553,5 +510,5 @@ async fn a_relay_that_is_told_to_go_is_not_ready_at_once_and_serves_until_the_de
 async fn a_broken_file_is_not_put_in_force() {
     let relay = Relay::start().await;
     relay.write("ca.pem", "cut");
-    assert!(load(&relay.dir).err().unwrap().to_string().contains("ca.pem"));
+    assert!(load(relay.dir.path()).err().unwrap().to_string().contains("ca.pem"));
 }

@@ -1,12 +1,15 @@
 //! A runner has a new key certified over the wire: for itself, while it belongs to the cluster, and nothing else.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
+#[path = "support/files.rs"]
+mod files;
 #[path = "listener/harness.rs"]
 mod harness;
 
 use std::time::{Duration, SystemTime};
 
 use bytes::{Buf, Bytes};
+use files::load;
 use harness::*;
 use http::{Request, StatusCode};
 use telemetry_certs::testing::Leaf;
@@ -15,7 +18,6 @@ use telemetry_h3::client::SendRequest;
 use telemetry_h3::transport::TransportLimits;
 use telemetry_proto::renew::RenewResponse;
 use telemetry_proto::{Reason, RunnerId, header};
-use telemetry_relay::config;
 use telemetry_relay::running::Running;
 use tempfile::TempDir;
 
@@ -60,7 +62,7 @@ impl Relay {
         ] {
             std::fs::write(dir.path().join(name), text).unwrap();
         }
-        let running = Running::start(load(&dir).unwrap()).await.unwrap();
+        let running = Running::start(load(dir.path()).unwrap()).await.unwrap();
         Self { cluster, dir, running }
     }
 
@@ -72,10 +74,6 @@ impl Relay {
         let requests = client.http().await;
         (client, requests)
     }
-}
-
-fn load(dir: &TempDir) -> Result<config::Settings, config::ConfigFaults> {
-    config::load(&dir.path().join("relay.toml"), &[("", ""); 0])
 }
 
 fn pending(runner: &str) -> PendingKey {
@@ -175,7 +173,7 @@ async fn a_removed_runner_gets_none() {
     let relay = Relay::start(&format!("{CONFIG}{IDENTITY}")).await;
     let r1 = relay.cluster.runner("r1");
     std::fs::write(relay.dir.path().join("removed.txt"), "r1\n").unwrap();
-    relay.running.apply(load(&relay.dir).unwrap()).unwrap();
+    relay.running.apply(load(relay.dir.path()).unwrap()).unwrap();
     let (_client, mut requests) = relay.connect(&r1).await;
     assert_eq!(renew(&mut requests, pending("r1").request()).await, Some(Reason::RunnerRemoved));
 }
@@ -190,7 +188,7 @@ async fn without_an_authority_nothing_is_renewed_and_one_may_come_and_go_while_t
         [(format!("{CONFIG}{IDENTITY}"), None), (CONFIG.to_owned(), Some(Reason::RenewalNotOffered))]
     {
         std::fs::write(relay.dir.path().join("relay.toml"), config).unwrap();
-        relay.running.apply(load(&relay.dir).unwrap()).unwrap();
+        relay.running.apply(load(relay.dir.path()).unwrap()).unwrap();
         assert_eq!(renew(&mut requests, pending("r1").request()).await, expected);
     }
 }
@@ -200,11 +198,11 @@ async fn an_authority_whose_certificates_would_not_get_in_is_refused_at_start() 
     let relay = Relay::start(&format!("{CONFIG}{IDENTITY}")).await;
     let stranger = telemetry_certs::testing::authority();
     std::fs::write(relay.dir.path().join("ca-key.pem"), stranger.key_pem()).unwrap();
-    let mismatch = load(&relay.dir).err().unwrap().to_string();
+    let mismatch = load(relay.dir.path()).err().unwrap().to_string();
     assert!(mismatch.contains("identity.ca_key") && mismatch.contains("not the key"), "{mismatch}");
     let path = relay.dir.path().join("relay.toml");
     std::fs::write(&path, format!("{CONFIG}{}", IDENTITY.replace("'ca.pem'", "'other.pem'"))).unwrap();
     std::fs::write(relay.dir.path().join("other.pem"), stranger.certificate_pem()).unwrap();
-    let foreign = load(&relay.dir).err().unwrap().to_string();
+    let foreign = load(relay.dir.path()).err().unwrap().to_string();
     assert!(foreign.contains("would not accept what it issues") && foreign.contains("tls.client_ca"), "{foreign}");
 }
