@@ -1,6 +1,5 @@
 //! What a runner gets through networks of every kind: all of it once, and how fast.
 
-use std::collections::HashMap;
 use std::error::Error;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,6 +13,7 @@ use tokio::time::sleep;
 use crate::network::{Network, Weather};
 use crate::outcome;
 use crate::rig::Rig;
+use crate::stores::lost_and_twice;
 
 /// Batches of each signal.
 const BATCHES: u64 = 32;
@@ -225,10 +225,8 @@ fn compare(rig: &Rig) -> (u64, u64) {
     let logs = store.log_lines().into_iter().map(|line| line.field("number").parse().unwrap_or(u64::MAX));
     let (mut lost, mut twice) = (0, 0);
     for stored in [metrics.collect::<Vec<u64>>(), logs.collect()] {
-        let mut times = HashMap::new();
-        stored.into_iter().for_each(|number| *times.entry(number).or_insert(0_u64) += 1);
-        lost += (0..BATCHES * ITEMS).filter(|number| !times.contains_key(number)).count() as u64;
-        twice += times.values().filter(|times| **times > 1).count() as u64;
+        let of_signal = lost_and_twice(stored, 0..BATCHES * ITEMS);
+        (lost, twice) = (lost + of_signal.0 as u64, twice + of_signal.1 as u64);
     }
     (lost, twice)
 }

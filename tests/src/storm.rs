@@ -1,6 +1,5 @@
 //! A storm: a relay goes away under a crowd of real runners' clients, which all come back at once when it does.
 
-use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::error::Error;
 use std::fmt;
@@ -18,7 +17,7 @@ use tokio::time::{sleep, timeout};
 use crate::http::HttpClient;
 use crate::net::free_address;
 use crate::rig::Rig;
-use crate::stores::Fault;
+use crate::stores::{Fault, lost_and_twice};
 
 /// Runners that connect at a time at first: that is no storm.
 const AT_ONCE: usize = 32;
@@ -286,19 +285,17 @@ impl Figures {
 
 /// How many batches are not there, and how many more than once.
 fn compare(rig: &Rig, crowd: &[Runner], batches: u32) -> (usize, usize) {
-    let mut times = BTreeMap::new();
-    for sample in rig.built_in_store().samples() {
+    let stored = rig.built_in_store().samples().into_iter().map(|sample| {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "numbers of ours")]
         let number = sample.value as u32;
-        *times.entry((sample.label("miren_runner").to_owned(), number)).or_insert(0_u32) += 1;
-    }
+        (sample.label("miren_runner").to_owned(), number)
+    });
     let expected = crowd.iter().enumerate().flat_map(|(index, runner)| {
         // The odd ones are those that were under way.
         let written = (0..batches).filter(move |number| number % 2 == 0 || index < UNDER_WAY);
         written.map(|number| (runner.id.to_string(), number))
     });
-    let lost = expected.filter(|batch| !times.contains_key(batch)).count();
-    (lost, times.values().filter(|times| **times > 1).count())
+    lost_and_twice(stored, expected)
 }
 
 /// A table for people.

@@ -5,6 +5,7 @@ mod jaeger;
 mod log_cluster;
 mod real;
 mod record;
+mod tally;
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -22,6 +23,7 @@ pub use builtin::{BuiltInStore, Cut, Fault, RecordedRequest};
 pub use log_cluster::LogCluster;
 pub use real::RealStore;
 pub use record::{LogLine, Sample, StoredSpan};
+pub(crate) use tally::lost_and_twice;
 
 /// Where a store files what comes without an account.
 pub const NO_ACCOUNT: Account = Account { account: 0, project: 0 };
