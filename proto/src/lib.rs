@@ -1,8 +1,8 @@
 //! The contract between runners and the telemetry relay.
 //!
 //! What both sides must agree on, and nothing else: signals and their routes, header names, token claims and the rules
-//! they are checked by, verdicts and reasons, limits, the policy document, the Prometheus exposition text, and the wire format of protocol buffers. There is
-//! no I/O and no async here, so every rule can be tested without a network.
+//! they are checked by, verdicts and reasons, limits, the policy document, the Prometheus exposition text, and the wire
+//! format of protocol buffers. There is no I/O and no async here, so every rule can be tested without a network.
 
 pub mod claims;
 pub mod clock;

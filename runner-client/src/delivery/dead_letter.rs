@@ -36,7 +36,8 @@ pub struct Rejected {
     pub reason: Option<Reason>,
 }
 
-/// Puts rejected batches of metrics and logs aside; of spans nothing is kept. Called by delivery, which waits: it must return soon, and not panic.
+/// Puts rejected batches of metrics and logs aside; of spans nothing is kept. Called by delivery, which waits: it must
+/// return soon, and not panic.
 pub trait DeadLetters: Send + Sync + 'static {
     /// Takes what is known about a rejected batch, and its bytes.
     fn put_aside(&self, rejected: Rejected, body: Bytes);
