@@ -29,10 +29,10 @@ pub enum BrowserError {
     #[error(transparent)]
     Missing(#[from] NotFound),
     /// It does not start, or ends.
-    #[error("the browser can't be talked to")]
+    #[error("the browser can't be talked to: {0}")]
     Io(#[from] io::Error),
     /// It sends what is no JSON.
-    #[error("the browser sends no JSON")]
+    #[error("the browser sends no JSON: {0}")]
     Json(#[from] serde_json::Error),
     /// It does not answer.
     #[error("the browser did not answer {0} in time")]

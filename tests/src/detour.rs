@@ -9,7 +9,7 @@ use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::net::free_address;
+use crate::net::{free_address, listen_tcp, listen_udp};
 
 const DATAGRAM_BYTES: usize = 64 * 1024;
 
@@ -53,7 +53,7 @@ impl Detour {
     /// No port can be had.
     pub async fn between(udp_target: SocketAddr, tcp_target: SocketAddr, open: Open) -> io::Result<Self> {
         let address = free_address()?;
-        let (udp, tcp) = (UdpSocket::bind(address).await?, TcpListener::bind(address).await?);
+        let (udp, tcp) = (listen_udp(address).await?, listen_tcp(address).await?);
         let (open, is_open) = watch::channel(open);
         let mut tasks = JoinSet::new();
         tasks.spawn(carry_datagrams(Arc::new(udp), udp_target, is_open.clone()));

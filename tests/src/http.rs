@@ -23,7 +23,7 @@ pub struct HttpClient {
 #[derive(Debug, thiserror::Error)]
 pub enum HttpError {
     /// The path or a header is malformed.
-    #[error("the request can't be built")]
+    #[error("the request can't be built: {0}")]
     Request(#[from] http::Error),
     /// The connection fails or breaks.
     #[error("no answer from {0}")]

@@ -17,7 +17,7 @@ use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use crate::net::free_address;
+use crate::net::{free_address, listen_tcp, listen_udp};
 
 /// A path that carries nothing for this long is forgotten.
 const IDLE: Duration = Duration::from_secs(60);
@@ -113,8 +113,8 @@ impl Network {
             rebound: Notify::new(),
             paths: AtomicUsize::new(0),
         });
-        let udp = Arc::new(UdpSocket::bind(address).await?);
-        let tcp = TcpListener::bind(address).await?;
+        let udp = Arc::new(listen_udp(address).await?);
+        let tcp = listen_tcp(address).await?;
         let mut tasks = JoinSet::new();
         tasks.spawn(deliver(parcels));
         tasks.spawn(carry_packets(udp, Arc::clone(&shared)));

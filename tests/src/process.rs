@@ -19,7 +19,7 @@ const STOP_WITHIN: Duration = Duration::from_secs(30);
 #[derive(Debug, thiserror::Error)]
 pub enum ProcessError {
     /// It can't be run, or has no place for its data.
-    #[error("the program can't be started")]
+    #[error("the program can't be started: {0}")]
     Start(#[from] io::Error),
     /// It ended instead of answering.
     #[error("the program ended at once with {status}: {log}")]

@@ -23,7 +23,7 @@ pub enum ToolError {
     #[error(transparent)]
     Process(#[from] ProcessError),
     /// It has no port, or no place for its files.
-    #[error("the tool has no port or no place for its files")]
+    #[error("the tool has no port or no place for its files: {0}")]
     Io(#[from] std::io::Error),
 }
 

@@ -56,7 +56,7 @@ pub enum BenchError {
         problem: String,
     },
     /// A file, a socket or a process can't be read.
-    #[error("a file, a socket or a process can't be read")]
+    #[error("a file, a socket or a process can't be read: {0}")]
     Io(#[from] std::io::Error),
     /// The charts can't be drawn.
     #[error("the charts can't be drawn: {0}")]

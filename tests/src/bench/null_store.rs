@@ -11,14 +11,15 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use tokio::net::TcpListener;
+
+use crate::net::listen_tcp;
 
 /// Serves at `address` until the process is killed.
 ///
 /// # Errors
 /// The address can't be bound.
 pub async fn serve(address: SocketAddr) -> io::Result<()> {
-    let listener = TcpListener::bind(address).await?;
+    let listener = listen_tcp(address).await?;
     loop {
         let (stream, _) = listener.accept().await?;
         let _ = stream.set_nodelay(true);

@@ -23,7 +23,7 @@ use tokio::time::{sleep, timeout};
 
 use super::timeline::Lives;
 use super::witness::{self, Answer, Sighting, Witness};
-use crate::net::free_address;
+use crate::net::{free_address, listen_tcp};
 
 /// How long an answer is held back where the relay is to be killed before it has it.
 const HOLD: Duration = Duration::from_millis(250);
@@ -49,9 +49,9 @@ struct Shared {
 /// There is no answer to pass on.
 #[derive(Debug, thiserror::Error)]
 enum NoAnswer {
-    #[error("the request broke off")]
+    #[error("the request broke off: {0}")]
     Request(#[from] hyper::Error),
-    #[error("the store gave no answer")]
+    #[error("the store gave no answer: {0}")]
     Store(#[from] hyper_util::client::legacy::Error),
     #[error("the task that asks the store is gone")]
     Gone,
@@ -90,7 +90,7 @@ impl Tap {
 
     /// The store is back.
     pub(super) async fn reopen(&self) -> io::Result<()> {
-        let listener = TcpListener::bind(self.address).await?;
+        let listener = listen_tcp(self.address).await?;
         let (closing, closed) = watch::channel(false);
         let server = tokio::spawn(serve(listener, Arc::clone(&self.shared), closed));
         *self.server.lock() = Some((closing, server));

@@ -50,7 +50,7 @@ pub enum DemoError {
     #[error(transparent)]
     Store(#[from] StoreError),
     /// A process or a file can't be had.
-    #[error("a process can't be started, or a file can't be written")]
+    #[error("a process can't be started, or a file can't be written: {0}")]
     Io(#[from] std::io::Error),
     /// A runner's client can't be built.
     #[error("a runner's client can't be built: {0}")]

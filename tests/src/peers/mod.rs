@@ -35,7 +35,7 @@ pub enum PeerError {
     #[error("{0:?} is no server")]
     NoServer(Stack),
     /// It can't be run, or talked to.
-    #[error("the peer can't be run")]
+    #[error("the peer can't be run: {0}")]
     Io(#[from] std::io::Error),
     /// It says something that can't be read.
     #[error("the peer's line can't be read: {0}")]

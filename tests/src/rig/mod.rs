@@ -88,7 +88,7 @@ pub enum RigError {
     #[error(transparent)]
     TimedOut(#[from] TimedOut),
     /// A file or an address can't be used.
-    #[error("a file or an address can't be used")]
+    #[error("a file or an address can't be used: {0}")]
     Io(#[from] std::io::Error),
     /// Anything else.
     #[error("the rig can't be put together: {0}")]

@@ -52,7 +52,7 @@ pub enum StoreError {
     #[error(transparent)]
     Process(#[from] ProcessError),
     /// It has no port, or no place for its data.
-    #[error("the store has no port or no place for its data")]
+    #[error("the store has no port or no place for its data: {0}")]
     Io(#[from] std::io::Error),
     /// There is no whole answer.
     #[error("the store can't be asked: {0}")]
@@ -61,7 +61,7 @@ pub enum StoreError {
     #[error("the store answered {0}")]
     Status(StatusCode),
     /// The answer is not what the store documents.
-    #[error("the store's answer can't be read")]
+    #[error("the store's answer can't be read: {0}")]
     Answer(#[source] serde_json::Error),
     /// What was waited for is not there.
     #[error(transparent)]

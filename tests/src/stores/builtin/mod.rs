@@ -8,7 +8,7 @@ mod spans;
 
 use std::collections::VecDeque;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -17,11 +17,10 @@ use http::{HeaderMap, Method};
 use parking_lot::Mutex;
 use telemetry_proto::exposition::{self, Point};
 use telemetry_relay::forward::Account;
-use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
 use super::{LogLine, NO_ACCOUNT, Sample, StoredSpan, jaeger};
-use crate::net::free_address;
+use crate::net::{free_address, listen_tcp};
 
 pub use fault::{Cut, Fault};
 
@@ -194,7 +193,7 @@ impl BuiltInStore {
     /// The port is taken.
     pub async fn restart(&self) -> io::Result<()> {
         self.kill().await;
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, self.address.port())).await?;
+        let listener = listen_tcp(self.address).await?;
         *self.server.lock() = Some(tokio::spawn(server::serve(listener, Arc::clone(&self.state))));
         Ok(())
     }
