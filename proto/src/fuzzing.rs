@@ -4,7 +4,7 @@
 use serde_json::Value;
 
 use crate::claims::{Claims, Expectations, RunnerBinding};
-use crate::exposition::{self, ControlScan, is_control_line, parse_line, without_control_lines, write_point};
+use crate::exposition::{self, ControlFilter, ControlScan, is_control_line, parse_line, write_point};
 
 /// One fuzz target.
 #[derive(Debug, Clone, Copy)]
@@ -82,10 +82,15 @@ fn exposition(data: &[u8]) {
         let again = parse_line(written.strip_suffix(b"\n").unwrap_or(&written)).ok().flatten();
         assert_eq!(again.map(|again| text_of(&again)), Some(written), "what was read is not what is written");
     }
-    let (kept, dropped) = without_control_lines(data);
+    let filtered = |chunks: &mut dyn Iterator<Item = &[u8]>| {
+        let mut filter = ControlFilter::default();
+        chunks.for_each(|chunk| filter.feed(chunk));
+        filter.finish()
+    };
+    let (kept, dropped) = filtered(&mut std::iter::once(data));
     assert!(!kept.split(|byte| *byte == b'\n').any(is_control_line), "a line of the coordinator's is left");
     assert!(dropped > 0 || *kept == *data, "nothing was dropped, and something is missing");
-    assert_eq!(without_control_lines(&kept).1, 0);
+    assert_eq!(filtered(&mut std::iter::once(&kept[..])).1, 0);
     let scan = |chunks: &mut dyn Iterator<Item = &[u8]>| {
         let mut scan = ControlScan::new();
         chunks.for_each(|chunk| scan.feed(chunk));
@@ -94,6 +99,7 @@ fn exposition(data: &[u8]) {
     let whole = scan(&mut std::iter::once(data));
     for size in [1, 2, 7, 13] {
         assert_eq!(scan(&mut data.chunks(size)), whole, "the marker across chunks of {size}");
+        assert_eq!(filtered(&mut data.chunks(size)), (kept.clone(), dropped), "the filter with chunks of {size}");
     }
     assert!(whole || dropped == 0, "a line was dropped without its marker");
 }

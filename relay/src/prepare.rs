@@ -1,12 +1,14 @@
 //! What a body must become before its store may see it. Most bodies stay as they are.
 
+use std::io::Write;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use telemetry_proto::{Reason, Signal, exposition};
+use telemetry_proto::exposition::ControlFilter;
+use telemetry_proto::{Reason, Signal};
 
 use crate::admission::{BodyReservation, Sender};
-use crate::intake::{WholeBody, WriteHead};
+use crate::intake::{Encoding, WholeBody, WriteHead};
 use crate::refusal::Refusal;
 use crate::rules::WriteRules;
 use crate::service::Relay;
@@ -55,14 +57,12 @@ impl Relay {
         head: &WriteHead,
         body: WholeBody,
     ) -> Result<(WholeBody, Option<Prepared>), Refusal> {
-        // Once decoded, once without the lines.
-        let more = body.decoded_len();
-        let work = |decoded: Vec<u8>| {
-            let (kept, dropped) = exposition::without_control_lines(&decoded);
+        let work = |encoded: &Encoded| {
+            let (kept, dropped) = encoded.decode_into(ControlFilter::with_capacity)?.finish();
             // Boxed, so that it takes no more than it holds.
-            Ok((dropped > 0).then(|| (Bytes::from(kept.into_owned().into_boxed_slice()), dropped)))
+            Ok((dropped > 0).then(|| (Bytes::from(kept.into_boxed_slice()), dropped)))
         };
-        let (mut body, working, kept) = self.rework(rules, sender, head, body, more, work).await?;
+        let (mut body, working, kept) = self.rework(rules, sender, head, body, 0, work).await?;
         let Some((bytes, dropped)) = kept else { return Ok((body, None)) };
         self.metrics.dropped_control_lines(dropped as u64);
         let prepared = Prepared::instead_of(&mut body, bytes, working);
@@ -80,7 +80,8 @@ impl Relay {
         let decoded_len = usize::try_from(body.decoded_len()).unwrap_or(usize::MAX);
         let rewritten_len = rules.traces.limits.max_rewritten_bytes(decoded_len) as u64;
         let (rules_of_work, author) = (Arc::clone(rules), sender.author().clone());
-        let work = move |decoded: Vec<u8>| {
+        let work = move |encoded: &Encoded| {
+            let decoded = encoded.decode_into(Vec::with_capacity)?;
             let settings = &rules_of_work.traces;
             traces::rewrite(&decoded, &settings.keep, &author, &settings.limits)
                 .map_err(|error| Refusal::new(error.reason()).with_detail(error.to_string()))
@@ -91,7 +92,7 @@ impl Relay {
         Ok((body, Some(prepared)))
     }
 
-    /// Makes something of the decoded body in one piece, in memory for that and `more` bytes. The body and its memory go
+    /// Decodes the body and makes something of it, in memory for the decoded body and `more` bytes. The body and its memory go
     /// along: the work does not end when its sender goes away.
     async fn rework<T: Send + 'static>(
         &self,
@@ -100,19 +101,34 @@ impl Relay {
         head: &WriteHead,
         body: WholeBody,
         more: u64,
-        work: impl FnOnce(Vec<u8>) -> Result<T, Refusal> + Send + 'static,
+        work: impl FnOnce(&Encoded) -> Result<T, Refusal> + Send + 'static,
     ) -> Result<(WholeBody, BodyReservation, T), Refusal> {
         let max_bytes = rules.body.max_body_bytes;
-        // A body that has to be held twice must not be larger than one that comes plain.
+        // A body that is held decoded must not be larger than one that comes plain.
         if body.decoded_len() > max_bytes {
             return Err(Reason::DecodedTooLarge.into());
         }
         let reservation = self.budget.reserve_work(sender, body.decoded_len() + more).await?;
-        let (encoding, bytes) = (head.encoding, body.decoded_len());
+        let (bytes, encoded) = (body.decoded_len(), Encoded { body, encoding: head.encoding, max_bytes });
         let work = move || {
-            let made = work(body.decode(encoding, max_bytes)?)?;
-            Ok((body, reservation, made))
+            let made = work(&encoded)?;
+            Ok((encoded.body, reservation, made))
         };
         self.workers.run(bytes, work).await?
+    }
+}
+
+/// A body that is to be decoded.
+struct Encoded {
+    body: WholeBody,
+    encoding: Encoding,
+    max_bytes: u64,
+}
+
+impl Encoded {
+    /// Decodes it into what `sink` makes with room for so many bytes.
+    fn decode_into<W: Write>(&self, sink: impl FnOnce(usize) -> W) -> Result<W, Reason> {
+        let room = usize::try_from(self.body.decoded_len()).unwrap_or_default();
+        self.body.decode_into(sink(room), self.encoding, self.max_bytes)
     }
 }

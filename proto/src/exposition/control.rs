@@ -6,7 +6,7 @@
 //! on it stays only if the strict grammar reads it and finds the marker among none of its labels. The value itself has
 //! but one spelling, since no escape yields one of its bytes.
 
-use std::borrow::Cow;
+use std::io;
 use std::sync::LazyLock;
 
 use memchr::memmem::Finder;
@@ -23,7 +23,7 @@ const TAIL: usize = CONTROL_ENTITY.len() - 1;
 static FINDER: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(CONTROL_ENTITY));
 
 /// Looks for [`CONTROL_ENTITY`] in a body that arrives in chunks. Nearly every body is done with this one quick pass;
-/// only one in which it is found needs [`without_control_lines`].
+/// only one in which it is found needs a [`ControlFilter`].
 #[derive(Debug, Clone, Default)]
 pub struct ControlScan {
     /// The end of what came before, shorter than the value; what follows it is room for the beginning of the next chunk.
@@ -64,30 +64,72 @@ impl ControlScan {
     }
 }
 
-/// The body without the lines by which its sender would speak as the coordinator, and how many those were. The body is
-/// only copied if there are any.
-#[must_use]
-pub fn without_control_lines(body: &[u8]) -> (Cow<'_, [u8]>, usize) {
-    let mut kept = Vec::new();
-    let mut copied_to = 0;
-    let mut dropped = 0;
-    let mut search_from = 0;
-    while let Some(at) = FINDER.find(&body[search_from..]) {
-        let at = search_from + at;
-        let start = memchr::memrchr(b'\n', &body[..at]).map_or(0, |feed| feed + 1);
-        let end = memchr::memchr(b'\n', &body[at..]).map_or(body.len(), |feed| at + feed + 1);
-        search_from = end;
-        if carries_marker(&body[start..end]) {
-            kept.extend_from_slice(&body[copied_to..start]);
-            copied_to = end;
-            dropped += 1;
+/// Takes the lines by which its sender would speak as the coordinator out of a body that arrives in chunks. It holds what is kept
+/// and no second copy; to search it takes as long as the chunk, but for one that ends a long line.
+#[derive(Debug, Default)]
+pub struct ControlFilter {
+    kept: Vec<u8>,
+    /// Where the line begins that has not ended yet.
+    unfinished: usize,
+    dropped: usize,
+}
+
+impl ControlFilter {
+    /// A filter with room for a body of so many bytes.
+    #[must_use]
+    pub fn with_capacity(bytes: usize) -> Self {
+        Self { kept: Vec::with_capacity(bytes), ..Self::default() }
+    }
+
+    /// Takes the next chunk.
+    pub fn feed(&mut self, chunk: &[u8]) {
+        let before = self.kept.len();
+        self.kept.extend_from_slice(chunk);
+        if let Some(feed) = memchr::memrchr(b'\n', chunk) {
+            self.settle(before + feed + 1);
         }
     }
-    if dropped == 0 {
-        return (Cow::Borrowed(body), 0);
+
+    /// The body is complete: what is kept of it, and how many lines were dropped.
+    #[must_use]
+    pub fn finish(mut self) -> (Vec<u8>, usize) {
+        self.settle(self.kept.len());
+        (self.kept, self.dropped)
     }
-    kept.extend_from_slice(&body[copied_to..]);
-    (Cow::Owned(kept), dropped)
+
+    /// Looks at the lines that are complete: those up to `end`.
+    fn settle(&mut self, end: usize) {
+        // What is kept moves up to where the first dropped line was.
+        let (mut kept_to, mut moved_to) = (self.unfinished, self.unfinished);
+        let mut search_from = self.unfinished;
+        while let Some(at) = FINDER.find(&self.kept[search_from..end]) {
+            let at = search_from + at;
+            let line =
+                memchr::memrchr(b'\n', &self.kept[search_from..at]).map_or(search_from, |feed| search_from + feed + 1);
+            let next = memchr::memchr(b'\n', &self.kept[at..end]).map_or(end, |feed| at + feed + 1);
+            search_from = next;
+            if carries_marker(&self.kept[line..next]) {
+                self.kept.copy_within(moved_to..line, kept_to);
+                kept_to += line - moved_to;
+                moved_to = next;
+                self.dropped += 1;
+            }
+        }
+        self.kept.copy_within(moved_to.., kept_to);
+        self.kept.truncate(self.kept.len() - (moved_to - kept_to));
+        self.unfinished = end - (moved_to - kept_to);
+    }
+}
+
+impl io::Write for ControlFilter {
+    fn write(&mut self, chunk: &[u8]) -> io::Result<usize> {
+        self.feed(chunk);
+        Ok(chunk.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// Whether the sender of this line speaks as the coordinator by it, or may do so.
@@ -114,6 +156,13 @@ mod tests {
         let mut scan = ControlScan::new();
         chunks.iter().for_each(|chunk| scan.feed(chunk));
         scan.found()
+    }
+
+    fn filtered(body: &str, chunk_bytes: usize) -> (String, usize) {
+        let mut filter = ControlFilter::default();
+        body.as_bytes().chunks(chunk_bytes).for_each(|chunk| filter.feed(chunk));
+        let (kept, dropped) = filter.finish();
+        (String::from_utf8(kept).unwrap(), dropped)
     }
 
     #[test]
@@ -144,8 +193,8 @@ mod tests {
             "up{entity=\"miren/control\",a=\"\\t\"} 1",
         ] {
             let body = format!("before 1\n{line}\nafter 2");
-            assert_eq!(without_control_lines(body.as_bytes()), (Cow::Borrowed(&b"before 1\nafter 2"[..]), 1), "{line}");
-            assert_eq!(without_control_lines(line.as_bytes()).1, 1, "{line}");
+            assert_eq!(filtered(&body, 7), ("before 1\nafter 2".to_owned(), 1), "{line}");
+            assert_eq!(filtered(line, 7).1, 1, "{line}");
             assert!(is_control_line(line.as_bytes()), "{line}");
         }
         for line in [
@@ -157,7 +206,7 @@ mod tests {
             "# up{entity=\"miren/control\"} 1",
         ] {
             let body = format!("before 1\n{line}\nafter 2\n");
-            assert!(matches!(without_control_lines(body.as_bytes()), (Cow::Borrowed(_), 0)), "{line}");
+            assert_eq!(filtered(&body, 7), (body.clone(), 0), "{line}");
             assert!(!is_control_line(line.as_bytes()), "{line}");
         }
     }
@@ -183,13 +232,13 @@ mod tests {
                     Just(""),
                 ],
                 0..20,
-            )
+            ),
+            chunk_bytes in 1..80_usize,
         ) {
             let body = lines.join("\n");
-            let (kept, dropped) = without_control_lines(body.as_bytes());
+            let (kept, dropped) = filtered(&body, chunk_bytes);
             let others: Vec<&str> = lines.iter().copied().filter(|line| !line.contains("entity")).collect();
             prop_assert_eq!(dropped, lines.len() - others.len());
-            let kept = std::str::from_utf8(&kept).unwrap();
             let others = others.join("\n");
             // A last line that goes leaves the line feed of the one before it.
             prop_assert_eq!(kept.trim_end_matches('\n'), others.trim_end_matches('\n'));

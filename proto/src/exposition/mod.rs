@@ -20,7 +20,7 @@ mod name;
 mod parse;
 mod point;
 
-pub use control::{CONTROL_ENTITY, ControlScan, is_control_line, without_control_lines};
+pub use control::{CONTROL_ENTITY, ControlFilter, ControlScan, is_control_line};
 pub use format::{write_escaped, write_point, write_value};
 pub use name::{sanitize_label_name, sanitize_metric_name};
 pub use parse::{BadLine, LineFault, Lines, parse, parse_line};

@@ -104,13 +104,13 @@ impl WholeBody {
         &self.chunks
     }
 
-    /// Decodes the body into one piece of memory, for the rare one that must be parsed. It takes its time: a large body
-    /// does not belong on a thread that others wait for.
+    /// Decodes the body into `sink`, for the rare one that must be parsed. It takes its time, and lets others go first between two
+    /// pieces: a large body does not belong on a thread that others wait for.
     ///
     /// # Errors
     /// [`Reason::BodyMalformed`] or [`Reason::DecodedTooLarge`].
-    pub fn decode(&self, encoding: Encoding, max_decoded_bytes: u64) -> Result<Vec<u8>, Reason> {
-        let mut decoder = Decoder::new(encoding, max_decoded_bytes, Vec::new()).map_err(|_| Reason::InternalError)?;
+    pub fn decode_into<W: Write>(&self, sink: W, encoding: Encoding, max_decoded_bytes: u64) -> Result<W, Reason> {
+        let mut decoder = Decoder::new(encoding, max_decoded_bytes, sink).map_err(|_| Reason::InternalError)?;
         self.chunks.iter().try_for_each(|chunk| decoder.push(chunk))?;
         decoder.finish()
     }
@@ -304,7 +304,7 @@ mod tests {
         let zipped = gzip(text);
         let whole = read(&[&zipped], &head(zipped.len() as u64, Encoding::Gzip)).await.unwrap();
         assert!(whole.has_marker());
-        assert_eq!(whole.decode(Encoding::Gzip, 1_000).unwrap(), text);
+        assert_eq!(whole.decode_into(Vec::new(), Encoding::Gzip, 1_000).unwrap(), text);
         assert!(!read(&[b"up 1\n"], &head(5, Encoding::Identity)).await.unwrap().has_marker());
     }
 

@@ -106,10 +106,15 @@ impl<W: Write> Decoder<W> {
         !matches!(self.coding, Coding::Identity(_)) && self.max_bytes - self.limited().left >= DEAR_BYTES
     }
 
-    /// Takes the next piece of the encoded body at once, on a thread that nobody else waits for.
+    /// Takes the next piece of the encoded body at once, on a thread that nobody else waits for. That thread offers its core after
+    /// each turn: Linux lets a thread that wakes up wait for the next tick of the clock, 4 ms, however little the running one counts.
     pub(crate) fn push(&mut self, mut piece: &[u8]) -> Result<(), Reason> {
         while !piece.is_empty() {
             piece = self.step(piece)?;
+            if self.turn >= TURN_BYTES as u64 {
+                self.turn = 0;
+                std::thread::yield_now();
+            }
         }
         Ok(())
     }
