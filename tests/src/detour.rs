@@ -18,17 +18,21 @@ const DATAGRAM_BYTES: usize = 64 * 1024;
 pub struct Open {
     /// Datagrams; those that do not are swallowed without a word.
     pub udp: bool,
+    /// Of the datagrams to the target, those after a handshake.
+    pub after_handshakes: bool,
     /// Connections. Where they do not, those that are open are cut and new ones are closed.
     pub tcp: bool,
 }
 
 impl Open {
     /// Everything gets through.
-    pub const ALL: Self = Self { udp: true, tcp: true };
+    pub const ALL: Self = Self { udp: true, after_handshakes: true, tcp: true };
     /// As in a network that blocks UDP.
-    pub const TCP: Self = Self { udp: false, tcp: true };
+    pub const TCP: Self = Self { udp: false, after_handshakes: false, tcp: true };
+    /// As in one that lets QUIC's handshakes through and then finds out what they are.
+    pub const HANDSHAKES: Self = Self { udp: true, after_handshakes: false, tcp: true };
     /// As in one that blocks TCP.
-    pub const UDP: Self = Self { udp: true, tcp: false };
+    pub const UDP: Self = Self { udp: true, after_handshakes: true, tcp: false };
 }
 
 /// A port on loopback that leads to another address, over UDP and TCP alike. It ends when it is dropped.
@@ -79,7 +83,8 @@ async fn carry_datagrams(entrance: Arc<UdpSocket>, target: SocketAddr, open: wat
     let mut datagram = vec![0; DATAGRAM_BYTES];
     loop {
         let Ok((len, from)) = entrance.recv_from(&mut datagram).await else { continue };
-        if !open.borrow().udp {
+        let open_now = *open.borrow();
+        if !open_now.udp || !(open_now.after_handshakes || is_of_handshake(&datagram[..len])) {
             continue;
         }
         let exit = match exits.get(&from) {
@@ -93,6 +98,11 @@ async fn carry_datagrams(entrance: Arc<UdpSocket>, target: SocketAddr, open: wat
         };
         let _ = exit.send_to(&datagram[..len], target).await;
     }
+}
+
+/// Packets of a handshake have the long header (RFC 9000 section 17).
+fn is_of_handshake(datagram: &[u8]) -> bool {
+    datagram.first().is_some_and(|first| first & 0x80 != 0)
 }
 
 async fn carry_back(exit: Arc<UdpSocket>, entrance: Arc<UdpSocket>, to: SocketAddr, open: watch::Receiver<Open>) {

@@ -25,8 +25,8 @@ use crate::backoff::Jitter;
 /// How long QUIC may still take once TCP stands: it may be that the coordinator has just come back, and TCP was first by
 /// chance.
 const QUIC_GRACE: Duration = Duration::from_millis(300);
-/// How long an attempt may take that is made beside a connection that stands.
-const ASIDE_TIMEOUT: Duration = Duration::from_secs(3);
+/// How long an attempt may take that is made beside a connection that stands, with the answer that proves it.
+const ASIDE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long TCP is left alone when a stranger answers there: it may be another program on the same number.
 const STRANGER_PAUSE: Duration = Duration::from_secs(30);
 
@@ -42,6 +42,9 @@ pub(super) struct Dialer {
     fallback: Option<TcpFallback>,
     /// The last connection was over TCP.
     was_tcp: AtomicBool,
+    /// A connection over QUIC fell silent, and none has answered since. Some networks let handshakes through and nothing after
+    /// them.
+    doubts_quic: AtomicBool,
     /// The last connection ended with a goodbye.
     after_goodbye: AtomicBool,
     jitter: Arc<Jitter>,
@@ -63,6 +66,7 @@ impl Dialer {
             identity: watch::channel(identity).0,
             fallback,
             was_tcp: AtomicBool::new(false),
+            doubts_quic: AtomicBool::new(false),
             after_goodbye: AtomicBool::new(false),
             jitter,
             last_error: Mutex::new(None),
@@ -81,6 +85,17 @@ impl Dialer {
     /// The last connection ended with a goodbye: who said it is perhaps only started again.
     pub(super) fn note_goodbye(&self) {
         self.after_goodbye.store(true, Ordering::Relaxed);
+    }
+
+    /// A connection over QUIC fell silent: the next one has to answer a request before it counts as one, where there is TCP
+    /// instead. That it stands says too little.
+    pub(super) fn doubt_quic(&self) {
+        self.doubts_quic.store(true, Ordering::Relaxed);
+    }
+
+    /// QUIC gets through after all.
+    pub(super) fn trust_quic(&self) {
+        self.doubts_quic.store(false, Ordering::Relaxed);
     }
 
     /// Ends every connection and waits a moment until the other side knows.
@@ -122,9 +137,9 @@ impl Dialer {
         self.jitter.between(longest * 2 / 3, longest)
     }
 
-    /// Tries QUIC to where `live` leads, once.
+    /// Tries QUIC to where `live` leads, once, until it has answered a request.
     pub(super) async fn return_to_quic(&self, live: &Live) -> Option<Live> {
-        let attempt = self.connect(Carrier::Quic, live.coordinator(), live.remote());
+        let attempt = self.connect_proved(Carrier::Quic, live.coordinator(), live.remote());
         let live = timeout(ASIDE_TIMEOUT, attempt).await.ok()?.ok()?;
         self.was_tcp.store(false, Ordering::Relaxed);
         Some(live)
@@ -210,8 +225,27 @@ impl Dialer {
         coordinator: &Coordinator,
         address: SocketAddr,
     ) -> Result<Live, ConnectError> {
+        if carrier == Carrier::Quic && self.fallback.is_some() && self.doubts_quic.load(Ordering::Relaxed) {
+            return self.connect_proved(carrier, coordinator, address).await;
+        }
         let identity = self.identity.borrow().clone();
         self.connect_as(identity, carrier, coordinator, address).await
+    }
+
+    /// Connects, and waits for an answer to a request.
+    async fn connect_proved(
+        &self,
+        carrier: Carrier,
+        coordinator: &Coordinator,
+        address: SocketAddr,
+    ) -> Result<Live, ConnectError> {
+        let identity = self.identity.borrow().clone();
+        let live = self.connect_as(identity, carrier, coordinator, address).await?;
+        live.prove().await?;
+        if carrier == Carrier::Quic {
+            self.trust_quic();
+        }
+        Ok(live)
     }
 
     async fn connect_as(

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 /// How a client gets round networks that block UDP: the same requests over TCP with TLS and HTTP/2, to the same address.
-/// QUIC is preferred: it is dialled first, and tried again while TCP is in use.
+/// QUIC is preferred: it is dialled first, and tried again while TCP is in use. It takes over from TCP once it has answered a
+/// request: some networks let its handshakes through, and nothing after them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TcpFallback {
     /// How long QUIC is tried alone before TCP is tried beside it. 1 s. After a connection over TCP both begin at once.

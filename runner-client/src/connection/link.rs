@@ -5,7 +5,7 @@
 //! a fresh connection is raced against the silent one, which is given up only once the fresh one stands.
 //!
 //! A connection over TCP is one for want of a better: QUIC is tried again now and then, and takes the new requests once it
-//! stands. Those under way end where they began, so that none is lost or sent twice for that.
+//! has answered one. Those under way end where they began, so that none is lost or sent twice for that.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -290,13 +290,19 @@ impl Shared {
 
     /// Dials beside a connection that is silent. `None`: it spoke again.
     async fn race(&self, live: &Live) -> Option<State> {
+        if live.carrier() == Carrier::Quic {
+            self.dialer.doubt_quic();
+        }
         let speaks_again = async {
             while !live.spoke_since_suspicion() {
                 sleep(TICK).await;
             }
         };
         tokio::select! {
-            () = speaks_again => None,
+            () = speaks_again => {
+                self.dialer.trust_quic();
+                None
+            }
             error = live.closed() => Some(self.after_loss(live, error)),
             dialled = self.dialer.dial() => {
                 if !live.spoke_since_suspicion() {

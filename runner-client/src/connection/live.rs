@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::uri::{PathAndQuery, Scheme};
 use http::{Request, Response, Uri};
-use telemetry_proto::{Reason, header};
+use telemetry_proto::{Reason, Route, header};
 
 use super::coordinator::Coordinator;
 use super::error::{ConnectError, SendError};
@@ -171,6 +171,20 @@ impl Live {
             self.retire();
         }
         result
+    }
+
+    /// Waits for an answer to a request that costs the coordinator next to nothing. What it says is no matter: one that is too
+    /// old to have a policy says so. The caller bounds the wait.
+    pub(super) async fn prove(&self) -> Result<(), ConnectError> {
+        let mut request = Request::new(Bytes::new());
+        *request.method_mut() = Route::Policy.method();
+        *request.uri_mut() = Uri::from_static(Route::Policy.path());
+        match self.exchange(request).await {
+            Ok(_) => Ok(()),
+            Err(SendError::NotSent(error)) => Err(error),
+            Err(SendError::Lost(error)) => Err(ConnectError::Broken(error)),
+            Err(SendError::Timeout) => Err(ConnectError::Timeout),
+        }
     }
 
     fn absolute(&self, relative: &Uri) -> Uri {

@@ -1,6 +1,7 @@
 //! How a client gets round a network that blocks UDP, and back.
 
 use std::collections::BTreeMap;
+use std::error::Error;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -8,7 +9,7 @@ use telemetry_certs::testing::Leaf;
 use telemetry_certs::{CertificateRefusal, Credentials, Roots};
 use telemetry_rig::detour::{Detour, Open};
 use telemetry_rig::program::Program;
-use telemetry_rig::rig::{Cluster, Rig};
+use telemetry_rig::rig::{Cluster, Rig, RigRelay};
 use telemetry_rig::suite::{Suite, TestResult};
 use telemetry_rig::wait;
 use telemetry_runner_client::{Carrier, Client, ConnectError, LateTokenSource, Point, TcpFallback};
@@ -19,6 +20,7 @@ pub(crate) fn add(suite: Suite) -> Suite {
         .test("with_udp_blocked_the_first_batch_is_there_within_3_s", &[], first_batch)
         .test("once_udp_is_open_the_client_is_back_on_quic_and_nothing_is_lost_or_twice", &[], return_to_quic)
         .test("udp_that_is_blocked_under_a_connection_costs_nothing", &[], blocked_under_way)
+        .test("a_network_that_lets_only_handshakes_through_costs_one_stall_and_not_one_each_time", &[], handshakes_only)
         .test("tcp_that_is_cut_under_a_connection_costs_nothing", &[], cut_under_way)
         .test("a_relay_that_drains_loses_nothing_over_tcp", &[], drain)
         .test("quic_is_preferred_where_both_get_through", &[], quic_is_preferred)
@@ -34,7 +36,7 @@ const DEADLINE: Duration = Duration::from_secs(30);
 const QUICK: TcpFallback = TcpFallback { head_start: Duration::from_millis(300), return_after: Duration::from_secs(1) };
 
 /// A client of the rig's first runner that goes through the detour.
-fn client(rig: &Rig, detour: &Detour, fallback: Option<TcpFallback>) -> Result<Client, Box<dyn std::error::Error>> {
+fn client(rig: &Rig, detour: &Detour, fallback: Option<TcpFallback>) -> Result<Client, Box<dyn Error>> {
     client_as(&rig.runner(0).credentials, rig.cluster().roots(), detour, fallback)
 }
 
@@ -43,7 +45,7 @@ fn client_as(
     roots: &Roots,
     detour: &Detour,
     fallback: Option<TcpFallback>,
-) -> Result<Client, Box<dyn std::error::Error>> {
+) -> Result<Client, Box<dyn Error>> {
     let tokens = LateTokenSource::new();
     let client = Client::builder()
         .coordinator(format!("localhost:{}", detour.address().port()))
@@ -154,6 +156,54 @@ async fn blocked_under_way() -> TestResult {
     stored_once(&rig, &client, 0..20).await?;
     assert_eq!(carrier(&client), Some(Carrier::Tcp));
     Ok(())
+}
+
+/// Every connection over QUIC stands and carries nothing. One is enough to learn that, at the first dial; a return costs not
+/// even one, since whoever is to take over has to answer first.
+async fn handshakes_only() -> TestResult {
+    let rig = Rig::builder().tcp().start().await?;
+    let RigRelay::InProcess(relay) = rig.relay() else { return Err("the rig has no relay in this process".into()) };
+    let detour = Detour::to(rig.relay_address(), Open::TCP).await?;
+    let client = client(&rig, &detour, Some(QUICK)).map_err(|e| e.to_string())?;
+    write(&client, 0..10)?;
+    client.flush(DEADLINE).await;
+    let ways = || Ok::<_, Box<dyn Error + Send + Sync>>((carrier(&client), connections(&client, Carrier::Quic)?));
+    assert_eq!(ways()?, (Some(Carrier::Tcp), 0));
+
+    detour.set(Open::HANDSHAKES);
+    // The relay keeps the one that the client gives up until it is idle for too long.
+    let tried = async || if relay.load().1 > 1 { Ok(()) } else { Err("no connection but the one over TCP".to_owned()) };
+    wait::until("QUIC to be tried again", DEADLINE, tried).await?;
+    write(&client, 10..20)?;
+    stored_once(&rig, &client, 0..20).await?;
+    assert_eq!(ways()?, (Some(Carrier::Tcp), 0));
+
+    let cut = async || if carrier(&client).is_none() { Ok(()) } else { Err("still connected".to_owned()) };
+    for numbers in [20..30, 30..40] {
+        detour.set(Open { tcp: false, ..Open::HANDSHAKES });
+        wait::until("the cut", DEADLINE, cut).await?;
+        detour.set(Open::HANDSHAKES);
+        let all = 0..numbers.end;
+        write(&client, numbers)?;
+        stored_once(&rig, &client, all).await?;
+        // None, where TCP happened to be there first by far.
+        assert!(matches!(ways()?, (Some(Carrier::Tcp), 0 | 1)), "{:?}", ways()?);
+    }
+
+    detour.set(Open::ALL);
+    is_on(&client, Carrier::Quic).await?;
+    write(&client, 40..50)?;
+    stored_once(&rig, &client, 0..50).await
+}
+
+/// How many connections there were over this.
+fn connections(client: &Client, over: Carrier) -> Result<u64, Box<dyn Error + Send + Sync>> {
+    let mut registry = prometheus_client::registry::Registry::default();
+    client.register_metrics(&mut registry);
+    let mut text = String::new();
+    prometheus_client::encoding::text::encode(&mut text, &registry)?;
+    let name = format!("telemetry_connections_total{{transport=\"{over}\"}} ");
+    Ok(text.lines().find_map(|line| line.strip_prefix(&name)).map_or(Ok(0), str::parse)?)
 }
 
 async fn cut_under_way() -> TestResult {
