@@ -271,6 +271,7 @@ pub struct ClientBuilder {
     spool: Option<SpoolConfig>,
     request_timeout: Duration,
     tcp_fallback: Option<TcpFallback>,
+    return_interval: Duration,
     connections: ConnectionMetrics,
     clock: Arc<dyn Clock>,
     jitter: Arc<Jitter>,
@@ -295,6 +296,7 @@ impl Default for ClientBuilder {
             spool: None,
             request_timeout: Duration::from_secs(30),
             tcp_fallback: Some(TcpFallback::default()),
+            return_interval: connection::RETURN_INTERVAL,
             connections: ConnectionMetrics::default(),
             clock: Arc::new(SystemClock),
             jitter: Arc::new(Jitter::new()),
@@ -303,7 +305,8 @@ impl Default for ClientBuilder {
 }
 
 impl ClientBuilder {
-    /// Adds a coordinator, `HOST` or `HOST:PORT`. Of several the first that answers is used for as long as it answers.
+    /// Adds a coordinator, `HOST` or `HOST:PORT`. Several are added in order of preference: when one does not answer the next is
+    /// tried, and when an earlier one [is back](Self::return_interval) it takes the new requests.
     #[must_use]
     pub fn coordinator(mut self, address: impl Into<String>) -> Self {
         self.coordinators.push(address.into());
@@ -420,6 +423,15 @@ impl ClientBuilder {
         self
     }
 
+    /// Sets how long a coordinator is used before those that were added before it are tried again, each time; up to a third less
+    /// by chance, so that runners part. 2 min. One that has answered a request takes over; requests under way end where they
+    /// began.
+    #[must_use]
+    pub const fn return_interval(mut self, interval: Duration) -> Self {
+        self.return_interval = interval;
+        self
+    }
+
     /// Sets the time of day, for tests.
     #[must_use]
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
@@ -533,7 +545,8 @@ impl ClientBuilder {
         let (credentials, server_roots) = self.identity.as_ref().ok_or(BuildError::NoIdentity)?;
         let identity = connection::identity(credentials, server_roots)?;
         let (jitter, metrics) = (Arc::clone(&self.jitter), self.connections.clone());
-        connection::start(coordinators, identity, self.tcp_fallback, jitter, self.request_timeout, metrics)
+        let (fallback, interval) = (self.tcp_fallback, self.return_interval);
+        connection::start(coordinators, identity, fallback, interval, jitter, self.request_timeout, metrics)
             .map_err(BuildError::Socket)
     }
 }

@@ -28,7 +28,7 @@
 //! ```
 //!
 //! The rooms, each of which knows only those before it:
-//! - `connection`: one HTTP/3 connection to a list of coordinators, behind [`Transport`];
+//! - `connection`: one HTTP/3 connection to the best of a list of coordinators, behind [`Transport`];
 //! - `token`: [`TokenSource`] and [`TokenIssuer`];
 //! - [`spool`]: batches that wait on disk, if [`ClientBuilder::spool`] is set;
 //! - `delivery`: from lines to settled batches, through the spool or memory, and the account of every item;

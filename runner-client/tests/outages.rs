@@ -135,6 +135,29 @@ async fn the_next_coordinator_is_tried_when_one_does_not_answer_and_is_kept() {
     assert_eq!(second.connections(), 1);
 }
 
+/// Neither has a policy to tell: that it answers is what counts.
+#[tokio::test]
+async fn an_older_coordinator_that_is_preferred_is_gone_back_to() {
+    let (cluster, board) = (Cluster::new(), Board::taking_all());
+    let (first, second) = (cluster.start(&board), cluster.start(&board));
+    let servers = [first.address, second.address];
+    let client = cluster.client(&servers).return_interval(Duration::from_millis(200)).build().unwrap();
+    deliver(&client).await;
+    let address = first.kill();
+    deliver(&client).await;
+    assert_eq!(second.connections(), 1);
+    let first = cluster.start_at(address, &board, None);
+    let back = async {
+        while client.peer().is_none_or(|peer| peer.coordinator != address.to_string()) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, back).await.unwrap();
+    second.kill();
+    deliver(&client).await;
+    assert_eq!((first.connections(), board.batches().len()), (1, 3));
+}
+
 #[tokio::test]
 async fn a_path_so_slow_that_a_handshake_takes_seconds_is_no_outage() {
     let (cluster, board) = (Cluster::new(), Board::taking_all());

@@ -26,20 +26,23 @@ use crate::backoff::Jitter;
 /// chance.
 const QUIC_GRACE: Duration = Duration::from_millis(300);
 /// How long an attempt may take that is made beside a connection that stands, with the answer that proves it.
-const ASIDE_TIMEOUT: Duration = Duration::from_secs(5);
+pub(super) const ASIDE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long TCP is left alone when a stranger answers there: it may be another program on the same number.
 const STRANGER_PAUSE: Duration = Duration::from_secs(30);
 
 /// Dials the coordinators of a list, beginning with the one that answered last.
 pub(super) struct Dialer {
     endpoint: Endpoint,
-    coordinators: Vec<Coordinator>,
+    /// In order of preference.
+    pub(super) coordinators: Vec<Coordinator>,
     /// The index of the one that answered last.
     current: AtomicUsize,
     /// What certificates to show and to trust.
     identity: watch::Sender<Identity>,
     /// `None`: QUIC or nothing.
-    fallback: Option<TcpFallback>,
+    pub(super) fallback: Option<TcpFallback>,
+    /// How long a coordinator is used before those before it are tried again.
+    pub(super) return_interval: Duration,
     /// The last connection was over TCP.
     was_tcp: AtomicBool,
     /// A connection over QUIC fell silent, and none has answered since. Some networks let handshakes through and nothing after
@@ -47,7 +50,7 @@ pub(super) struct Dialer {
     doubts_quic: AtomicBool,
     /// The last connection ended with a goodbye.
     after_goodbye: AtomicBool,
-    jitter: Arc<Jitter>,
+    pub(super) jitter: Arc<Jitter>,
     last_error: Mutex<Option<ConnectError>>,
 }
 
@@ -57,6 +60,7 @@ impl Dialer {
         coordinators: Vec<Coordinator>,
         identity: Identity,
         fallback: Option<TcpFallback>,
+        return_interval: Duration,
         jitter: Arc<Jitter>,
     ) -> io::Result<Self> {
         Ok(Self {
@@ -65,6 +69,7 @@ impl Dialer {
             current: AtomicUsize::new(0),
             identity: watch::channel(identity).0,
             fallback,
+            return_interval,
             was_tcp: AtomicBool::new(false),
             doubts_quic: AtomicBool::new(false),
             after_goodbye: AtomicBool::new(false),
@@ -108,6 +113,26 @@ impl Dialer {
     /// coordinator distrusts us or we distrust it, so that dialling again makes no sense.
     pub(super) async fn dial(&self) -> Result<Live, ConnectError> {
         self.forget_error();
+        let dialled = self.dial_either().await;
+        if let Ok(live) = &dialled {
+            self.note_taken(live);
+        }
+        dialled
+    }
+
+    /// From now on this is the last connection.
+    pub(super) fn note_taken(&self, live: &Live) {
+        self.current.store(self.position(live.coordinator()), Ordering::Relaxed);
+        self.was_tcp.store(live.carrier() == Carrier::Tcp, Ordering::Relaxed);
+    }
+
+    /// Where in the list a coordinator is.
+    pub(super) fn position(&self, coordinator: &Coordinator) -> usize {
+        self.coordinators.iter().position(|other| other == coordinator).unwrap_or_default()
+    }
+
+    /// Over QUIC, and a little later over TCP as well.
+    async fn dial_either(&self) -> Result<Live, ConnectError> {
         let after_goodbye = self.after_goodbye.swap(false, Ordering::Relaxed);
         let Some(fallback) = self.fallback else { return self.race(Carrier::Quic, after_goodbye).await };
         let was_tcp = self.was_tcp.load(Ordering::Relaxed);
@@ -117,32 +142,14 @@ impl Dialer {
             sleep(head_start).await;
             self.dial_tcp().await
         };
-        let dialled = tokio::select! {
+        tokio::select! {
             biased;
             dialled = &mut quic => dialled,
             dialled = tcp => match dialled {
                 Ok(live) => Ok(self.give_quic_a_chance(live, quic).await),
                 Err(error) => Err(error),
             },
-        };
-        if let Ok(live) = &dialled {
-            self.was_tcp.store(live.carrier() == Carrier::Tcp, Ordering::Relaxed);
         }
-        dialled
-    }
-
-    /// How long to use TCP before QUIC is tried again.
-    pub(super) fn return_pause(&self) -> Duration {
-        let longest = self.fallback.unwrap_or_default().return_after;
-        self.jitter.between(longest * 2 / 3, longest)
-    }
-
-    /// Tries QUIC to where `live` leads, once, until it has answered a request.
-    pub(super) async fn return_to_quic(&self, live: &Live) -> Option<Live> {
-        let attempt = self.connect_proved(Carrier::Quic, live.coordinator(), live.remote());
-        let live = timeout(ASIDE_TIMEOUT, attempt).await.ok()?.ok()?;
-        self.was_tcp.store(false, Ordering::Relaxed);
-        Some(live)
     }
 
     /// Connects to where `live` leads, over the same, but shows and trusts other certificates.
@@ -213,10 +220,7 @@ impl Dialer {
             let address = resolve(coordinator, round).await?;
             self.connect(carrier, coordinator, address).await
         };
-        let live =
-            timeout(limit, attempt).await.unwrap_or(Err(ConnectError::Timeout)).map_err(|error| (index, error))?;
-        self.current.store(index, Ordering::Relaxed);
-        Ok(live)
+        timeout(limit, attempt).await.unwrap_or(Err(ConnectError::Timeout)).map_err(|error| (index, error))
     }
 
     async fn connect(
@@ -233,7 +237,7 @@ impl Dialer {
     }
 
     /// Connects, and waits for an answer to a request.
-    async fn connect_proved(
+    pub(super) async fn connect_proved(
         &self,
         carrier: Carrier,
         coordinator: &Coordinator,
@@ -281,7 +285,7 @@ impl Dialer {
     }
 }
 
-async fn resolve(coordinator: &Coordinator, round: usize) -> Result<SocketAddr, ConnectError> {
+pub(super) async fn resolve(coordinator: &Coordinator, round: usize) -> Result<SocketAddr, ConnectError> {
     let found = tokio::net::lookup_host((coordinator.host(), coordinator.port())).await;
     let addresses: Vec<SocketAddr> = found.map_err(|error| ConnectError::Unresolvable(Arc::new(error)))?.collect();
     let none = || ConnectError::Unresolvable(Arc::new(io::Error::new(io::ErrorKind::NotFound, "no address")));

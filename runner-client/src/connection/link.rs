@@ -4,8 +4,9 @@
 //! idle timeout only, unless the other side says so. So whoever sends watches for acknowledgements; when they fail to come
 //! a fresh connection is raced against the silent one, which is given up only once the fresh one stands.
 //!
-//! A connection over TCP is one for want of a better: QUIC is tried again now and then, and takes the new requests once it
-//! has answered one. Those under way end where they began, so that none is lost or sent twice for that.
+//! A connection over TCP, or to a coordinator that is not the first of the list, is one for want of a better. What is preferred is
+//! tried again now and then, and takes the new requests once it has answered one. Those under way end where they began, so that
+//! none is lost or sent twice for that.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -254,7 +255,7 @@ impl Shared {
 
     /// Keeps a connection for as long as it is good.
     async fn mind(&self, live: Arc<Live>) -> State {
-        let mut quic_again = std::pin::pin!(self.quic_again(&live));
+        let mut better = std::pin::pin!(self.dialer.better_than(&live));
         loop {
             tokio::select! {
                 error = live.closed() => return self.after_loss(&live, error),
@@ -267,23 +268,10 @@ impl Shared {
                 () = live.suspected() => if let Some(next) = self.race(&live).await {
                     return next;
                 },
-                quic = &mut quic_again => {
+                better = &mut better => {
                     live.retire();
-                    return after_dialling(Ok(quic));
+                    return after_dialling(Ok(better));
                 }
-            }
-        }
-    }
-
-    /// Tries QUIC again and again beside a connection over TCP, until it works.
-    async fn quic_again(&self, live: &Live) -> Live {
-        if live.carrier() == Carrier::Quic {
-            std::future::pending::<()>().await;
-        }
-        loop {
-            sleep(self.dialer.return_pause()).await;
-            if let Some(quic) = self.dialer.return_to_quic(live).await {
-                return quic;
             }
         }
     }

@@ -1,5 +1,6 @@
 //! The connection to the coordinator.
 
+mod better;
 mod coordinator;
 mod dial;
 mod error;
@@ -27,6 +28,7 @@ pub use link::CoordinatorPeer;
 pub use live::Carrier;
 pub use transport::Transport;
 
+pub(crate) use better::RETURN_INTERVAL;
 pub(crate) use coordinator::Coordinator;
 pub(crate) use link::{Link, TriedOut};
 
@@ -53,16 +55,18 @@ pub(crate) struct Identity {
     tcp: TlsConnector,
 }
 
-/// Begins to keep a connection to one of `coordinators`. Call it in a runtime.
+/// Begins to keep a connection to one of `coordinators`, which are in order of preference. Call it in a runtime.
 pub(crate) fn start(
     coordinators: Vec<Coordinator>,
     identity: Identity,
     fallback: Option<TcpFallback>,
+    return_interval: Duration,
     jitter: Arc<Jitter>,
     request_timeout: Duration,
     metrics: ConnectionMetrics,
 ) -> io::Result<Arc<Link>> {
-    Ok(Link::start(Dialer::new(coordinators, identity, fallback, jitter)?, request_timeout, metrics))
+    let dialer = Dialer::new(coordinators, identity, fallback, return_interval, jitter)?;
+    Ok(Link::start(dialer, request_timeout, metrics))
 }
 
 /// What the client shows and trusts.

@@ -30,10 +30,11 @@ pub(crate) fn add(suite: Suite) -> Suite {
         .test("the_agent_says_what_it_is_connected_over", &[Program::RunnerAgent], agent)
 }
 
-const DEADLINE: Duration = Duration::from_secs(30);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
 
 /// Quick to return to QUIC.
-const QUICK: TcpFallback = TcpFallback { head_start: Duration::from_millis(300), return_after: Duration::from_secs(1) };
+pub(crate) const QUICK: TcpFallback =
+    TcpFallback { head_start: Duration::from_millis(300), return_after: Duration::from_secs(1) };
 
 /// A client of the rig's first runner that goes through the detour.
 fn client(rig: &Rig, detour: &Detour, fallback: Option<TcpFallback>) -> Result<Client, Box<dyn Error>> {
@@ -57,7 +58,7 @@ fn client_as(
     Ok(client)
 }
 
-fn write(client: &Client, numbers: std::ops::Range<u32>) -> TestResult {
+pub(crate) fn write(client: &Client, numbers: std::ops::Range<u32>) -> TestResult {
     for number in numbers {
         client.metrics().write(Point::new("written", f64::from(number)).label("number", number.to_string()))?;
     }
@@ -197,7 +198,7 @@ async fn handshakes_only() -> TestResult {
 }
 
 /// How many connections there were over this.
-fn connections(client: &Client, over: Carrier) -> Result<u64, Box<dyn Error + Send + Sync>> {
+pub(crate) fn connections(client: &Client, over: Carrier) -> Result<u64, Box<dyn Error + Send + Sync>> {
     let mut registry = prometheus_client::registry::Registry::default();
     client.register_metrics(&mut registry);
     let mut text = String::new();
