@@ -34,6 +34,8 @@ struct Options {
 
 /// How long the network is away, in seconds.
 const OUTAGE: &str = "30";
+/// How many tokens a flood of them has.
+const TOKENS: &str = "100000";
 /// All must be back by then.
 const BACK_WITHIN: Duration = Duration::from_secs(30);
 /// From one address.
@@ -86,6 +88,7 @@ fn run_suite(name: &str, folder: &Path) -> Result<Vec<Outcome>, Box<dyn Error + 
     }
     cargo.args(["--", "--skip", DOCUMENT_TEST]);
     cargo.env(outcome::FILE, &file).env("TELEMETRY_NETWORKS_OUTAGE_SECONDS", OUTAGE);
+    cargo.env("TELEMETRY_ATTACKS_TOKENS", TOKENS);
     cargo.current_dir(env!("CARGO_MANIFEST_DIR")).stdout(Stdio::inherit()).status()?;
     let lines = fs::read_to_string(&file).map_err(|error| format!("the suite {name} left nothing: {error}"))?;
     let mut outcomes: Vec<Outcome> = lines.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;

@@ -63,7 +63,8 @@ async fn against_program(attack: &impl AsyncFn(&Rig) -> TestResult) -> TestResul
     Box::pin(against(&rig, attack)).await
 }
 
-async fn against(rig: &Rig, attack: &impl AsyncFn(&Rig) -> TestResult) -> TestResult {
+/// Makes the attack against the program of this rig.
+pub(crate) async fn against(rig: &Rig, attack: &impl AsyncFn(&Rig) -> TestResult) -> TestResult {
     // What the first request costs is no attack's doing.
     serves_honest_runners(rig).await?;
     let before = rig.relay_program().usage()?;
@@ -75,7 +76,8 @@ async fn against(rig: &Rig, attack: &impl AsyncFn(&Rig) -> TestResult) -> TestRe
     Ok(())
 }
 
-async fn in_process(attack: &impl AsyncFn(&Rig) -> TestResult) -> TestResult {
+/// Makes the attack against a relay in this process.
+pub(crate) async fn in_process(attack: &impl AsyncFn(&Rig) -> TestResult) -> TestResult {
     let rig = Rig::builder().runners(2).tcp().start().await?;
     Box::pin(attack(&rig)).await?;
     serves_honest_runners(&rig).await?;

@@ -15,6 +15,7 @@ mod qpack;
 mod slowness;
 mod streams;
 mod tcp;
+mod token_floods;
 mod tokens;
 
 use std::process::ExitCode;
@@ -33,6 +34,7 @@ fn main() -> ExitCode {
         qpack::add,
         fields::add,
         tokens::add,
+        token_floods::add,
         claims::add,
         certificates::add,
         slowness::add,

@@ -1,23 +1,15 @@
 //! Tokens whose form, header or signature is forged (RFC 7515, RFC 8725).
 
-use std::time::{Duration, Instant};
-
 use base64::Engine as _;
 use base64::prelude::{BASE64_STANDARD, BASE64_URL_SAFE, BASE64_URL_SAFE_NO_PAD};
-use futures_util::StreamExt as _;
-use futures_util::stream::FuturesUnordered;
-use telemetry_proto::{Reason, Signal};
+use telemetry_proto::Reason;
 use telemetry_relay::gate::SignatureAlgorithm;
 use telemetry_relay::issuer::SigningKey;
 use telemetry_rig::rig::Rig;
-use telemetry_rig::suite::{Suite, TestResult};
+use telemetry_rig::suite::Suite;
 
-use crate::NEEDS;
-use crate::arena::{ATTACKER, LINE, withstand};
-use crate::forge::{
-    Forgery, add_forgeries, also, claims, header, message, nothing_was_stored_but_of_honest_runners, sign, sign_with,
-    sign_with_secret, with,
-};
+use crate::arena::ATTACKER;
+use crate::forge::{Forgery, add_forgeries, also, claims, header, message, sign, sign_with, sign_with_secret, with};
 
 macro_rules! forgery {
     ($name:literal, $reason:ident, $token:expr) => {
@@ -29,17 +21,7 @@ pub(crate) fn add(suite: Suite) -> Suite {
     let suite = add_forgeries(suite, "tokens", algorithms());
     let suite = add_forgeries(suite, "tokens", keys());
     let suite = add_forgeries(suite, "tokens", encodings());
-    let suite = add_forgeries(suite, "tokens", signatures());
-    suite
-        .expecting(
-            "tokens: thousands_of_invalid_ones",
-            "each refused: token-bad-signature; none is remembered",
-            NEEDS,
-            || withstand(flood),
-        )
-        .expecting("tokens: thousands_of_valid_ones", "each refused: token-runner-mismatch", NEEDS, || {
-            withstand(valid_flood)
-        })
+    add_forgeries(suite, "tokens", signatures())
 }
 
 fn algorithms() -> Vec<Forgery> {
@@ -215,50 +197,4 @@ fn add_order(scalar: &mut [u8]) {
         *octet = sum.to_le_bytes()[0];
         carry = sum >> 8;
     }
-}
-
-/// Bounded in count and in time, whichever comes first.
-const FLOOD: usize = 10_000;
-const FLOOD_LASTS: Duration = Duration::from_secs(6);
-
-async fn flood(rig: &Rig) -> TestResult {
-    send_many(rig, Reason::TokenBadSignature, |number| {
-        let token = rig.token(ATTACKER);
-        let (signed, _) = token.rsplit_once('.').unwrap_or_default();
-        format!("{signed}.{}", BASE64_URL_SAFE_NO_PAD.encode([number.to_le_bytes(); 8].concat()))
-    })
-    .await?;
-    assert!(rig.verifier().cached() <= 1, "tokens that do not verify are not remembered");
-    Ok(())
-}
-
-/// Good tokens, each another, for another runner: the memory of verified tokens is bounded.
-async fn valid_flood(rig: &Rig) -> TestResult {
-    let runner = &rig.runner(1).id;
-    send_many(rig, Reason::TokenRunnerMismatch, |number| {
-        rig.token_for(runner).claim("jti", number.to_string()).sign(rig.signing_key())
-    })
-    .await
-}
-
-async fn send_many(rig: &Rig, reason: Reason, token: impl Fn(usize) -> String) -> TestResult {
-    const AT_A_TIME: usize = 50;
-    let client = rig.raw_client(ATTACKER).await?;
-    let deadline = Instant::now() + FLOOD_LASTS;
-    let mut under_way = FuturesUnordered::new();
-    let mut sent = 0;
-    while sent < FLOOD && Instant::now() < deadline {
-        under_way.push(client.write(Signal::Metrics).token(&token(sent)).body(LINE).send());
-        sent += 1;
-        if under_way.len() >= AT_A_TIME
-            && let Some(answer) = under_way.next().await
-        {
-            answer?.expect_refusal(reason)?;
-        }
-    }
-    while let Some(answer) = under_way.next().await {
-        answer?.expect_refusal(reason)?;
-    }
-    assert!(sent > 100, "{sent} tokens are no flood");
-    nothing_was_stored_but_of_honest_runners(rig)
 }
