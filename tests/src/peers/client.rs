@@ -21,6 +21,7 @@ use tokio::task::JoinHandle;
 
 use super::process::{Flag, Output, PeerProcess, start};
 use super::{PeerError, Side, Stack};
+use crate::outcome;
 use crate::raw::RawResponse;
 use crate::tcp::Http;
 
@@ -140,6 +141,13 @@ impl PeerClient {
     /// # Errors
     /// There is no response.
     pub async fn send(&self, request: PeerRequest) -> Result<RawResponse, PeerError> {
+        let answer = self.exchange(request).await;
+        // What a stack of others makes of our relay is what the document of outcomes is about.
+        outcome::saw(answer.as_ref().map_or_else(ToString::to_string, ToString::to_string));
+        answer
+    }
+
+    async fn exchange(&self, request: PeerRequest) -> Result<RawResponse, PeerError> {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let order = Order {
             id,

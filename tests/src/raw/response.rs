@@ -1,5 +1,7 @@
 //! What a relay answers.
 
+use std::fmt;
+
 use http::{HeaderMap, HeaderName, StatusCode};
 use telemetry_proto::{Reason, Verdict, header};
 
@@ -12,6 +14,18 @@ pub struct RawResponse {
     pub headers: HeaderMap,
     /// The body, as text.
     pub body: String,
+}
+
+/// In a few words: status, verdict, reason.
+impl fmt::Display for RawResponse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.status.as_str())?;
+        match self.verdict() {
+            Some(verdict) => write!(f, " {}", verdict.as_str())?,
+            None => f.write_str(" without a verdict")?,
+        }
+        self.reason().map_or(Ok(()), |reason| write!(f, ", {reason}"))
+    }
 }
 
 impl RawResponse {

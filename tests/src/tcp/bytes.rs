@@ -1,18 +1,39 @@
 //! Bytes by hand.
 
+use std::fmt;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use telemetry_certs::{Credentials, Roots};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, ReadHalf, WriteHalf};
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
-use super::{Http, TcpError, bounded, connect};
+use super::{Http, TcpError, bounded, connect, frames};
+
+/// How long the last words of a connection may take that takes nothing any more.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// A connection to a relay over TCP, on which nothing was said yet.
 pub struct TcpBytes {
     read: ReadHalf<TlsStream<TcpStream>>,
     write: WriteHalf<TlsStream<TcpStream>>,
+}
+
+/// What came of a flood.
+#[derive(Debug, Clone)]
+pub struct Flooded {
+    /// Whether the other side had enough before the end.
+    pub had_enough: bool,
+    /// All that it said.
+    pub answer: Vec<u8>,
+}
+
+impl fmt::Display for Flooded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let end = if self.had_enough { "connection closed" } else { "all is taken" };
+        write!(f, "{end}: {}", frames::what_came(&self.answer))
+    }
 }
 
 impl TcpBytes {
@@ -70,9 +91,9 @@ impl TcpBytes {
     }
 
     /// Sends what comes out of `next` until the other side has had enough, or there is no more, and reads meanwhile.
-    /// Returns whether it had enough.
-    pub async fn flood(self, mut next: impl FnMut() -> Option<Vec<u8>>) -> bool {
+    pub async fn flood(self, mut next: impl FnMut() -> Option<Vec<u8>>) -> Flooded {
         let Self { mut read, mut write } = self;
+        let mut answer = Vec::new();
         let send = async {
             while let Some(bytes) = next() {
                 let sent = tokio::time::timeout(super::TIMEOUT, write.write_all(&bytes)).await;
@@ -82,13 +103,17 @@ impl TcpBytes {
             }
             false
         };
-        let receive = async {
-            let mut some = vec![0; 16 * 1024];
-            while !matches!(read.read(&mut some).await, Ok(0) | Err(_)) {}
-        };
-        tokio::select! {
+        let had_enough = tokio::select! {
             enough = send => enough,
-            () = receive => true,
+            () = read_to_end(&mut read, &mut answer) => true,
+        };
+        if had_enough {
+            let _ = tokio::time::timeout(LAST_WORDS, read_to_end(&mut read, &mut answer)).await;
         }
+        Flooded { had_enough, answer }
     }
+}
+
+async fn read_to_end(read: &mut ReadHalf<TlsStream<TcpStream>>, into: &mut Vec<u8>) {
+    while !matches!(read.read_buf(into).await, Ok(0) | Err(_)) {}
 }

@@ -1,5 +1,7 @@
 //! Frames of HTTP/2 by hand (RFC 9113 section 6), and field sections without compression (RFC 7541 section 6.2.2).
 
+use std::collections::BTreeSet;
+
 /// What a client begins with, before its SETTINGS.
 pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
@@ -82,4 +84,49 @@ pub fn of_kind(mut bytes: &[u8], kind: u8) -> Vec<&[u8]> {
         bytes = rest;
     }
     found
+}
+
+/// What a server said, in a few words: the status line of HTTP/1.1, or how streams and the connection ended.
+#[must_use]
+pub fn what_came(answer: &[u8]) -> String {
+    if answer.starts_with(b"HTTP/1.1 ") {
+        let line = answer.split(|byte| *byte == b'\r').next().unwrap_or_default();
+        return String::from_utf8_lossy(line).into_owned();
+    }
+    let mut words = BTreeSet::new();
+    if !of_kind(answer, HEADERS).is_empty() {
+        words.insert("responses".to_owned());
+    }
+    let ends = |kind, name, code_at: usize| {
+        let code = move |payload: &[u8]| payload.get(code_at..code_at + 4)?.try_into().ok().map(u32::from_be_bytes);
+        of_kind(answer, kind).into_iter().filter_map(move |end| Some(format!("{name} {}", error_name(code(end)?))))
+    };
+    words.extend(ends(RST_STREAM, "RST_STREAM", 0));
+    words.extend(ends(GOAWAY, "GOAWAY", 4));
+    match words.len() {
+        0 => "without a word".to_owned(),
+        _ => words.into_iter().collect::<Vec<_>>().join(", "),
+    }
+}
+
+/// The name of an error code (RFC 9113 section 7).
+fn error_name(code: u32) -> String {
+    const NAMES: [&str; 14] = [
+        "NO_ERROR",
+        "PROTOCOL_ERROR",
+        "INTERNAL_ERROR",
+        "FLOW_CONTROL_ERROR",
+        "SETTINGS_TIMEOUT",
+        "STREAM_CLOSED",
+        "FRAME_SIZE_ERROR",
+        "REFUSED_STREAM",
+        "CANCEL",
+        "COMPRESSION_ERROR",
+        "CONNECT_ERROR",
+        "ENHANCE_YOUR_CALM",
+        "INADEQUATE_SECURITY",
+        "HTTP_1_1_REQUIRED",
+    ];
+    let name = usize::try_from(code).ok().and_then(|code| NAMES.get(code));
+    name.map_or_else(|| format!("{code:#x}"), |name| (*name).to_owned())
 }

@@ -18,7 +18,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-pub use bytes::TcpBytes;
+pub use bytes::{Flooded, TcpBytes};
 pub use client::TcpClient;
 
 /// How long any one step may take.

@@ -228,6 +228,8 @@ async fn intermediate_missing() -> TestResult {
     let alone = Issued { chain_pem: leaf_alone.to_owned(), key_pem: issued.key_pem.clone() };
     for (shown, expected) in [(issued, Good), (alone, Refused(CertificateRefusal::UnknownCa))] {
         let seen = attempt(rig.relay_address(), rig.cluster().roots(), &credentials(&shown)?, &whole).await?;
+        let certificates = shown.chain_pem.matches("BEGIN CERTIFICATE").count();
+        outcome::saw(format!("{seen} (a chain of {certificates})"));
         assert_eq!(seen, expected);
     }
     serves_honest_runners(&rig).await

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use h3::error::Code;
 use quinn::Endpoint;
+use telemetry_rig::outcome;
 use telemetry_rig::raw::{Frame, HandMade, client_config, dial_with};
 use telemetry_rig::rig::Rig;
 use telemetry_rig::suite::{Suite, TestResult};
@@ -63,10 +64,12 @@ async fn versions(rig: &Rig) -> TestResult {
     let offered = ask(0xc0, 0x1a2a_3a4a, INITIAL).await?.ok_or("no version negotiation")?;
     assert!(offered.len() <= INITIAL && offered[0] & 0x80 != 0 && offered[1..5] == [0; 4], "{offered:?}");
     assert!(offered.chunks(4).len() > 2 && offered.windows(4).any(|version| version == [0, 0, 0, 1]), "{offered:?}");
+    outcome::saw(format!("version negotiation of {} bytes for {INITIAL}", offered.len()));
     // Too small to be worth an answer; an answer to an answer; a first packet that is none.
     for (first, version, size) in [(0xc0, 0x1a2a_3a4a, 100), (0xc0, 0, INITIAL), (0xe0, 1, INITIAL), (0xc0, 1, 100)] {
         let answer = ask(first, version, size).await?;
         assert!(answer.is_none(), "{first:#x} {version:#x} {size}: {answer:?}");
+        outcome::saw(format!("nothing for {size} bytes that begin {first:#04x} and name version {version:#x}"));
     }
     Ok(())
 }
@@ -87,6 +90,7 @@ async fn noise(rig: &Rig) -> TestResult {
         }
     }
     let received = receive_for(&socket, SHORT).await;
+    saw_bytes(received, sent);
     assert!(received <= sent, "{received} bytes came back for {sent}");
     Ok(())
 }
@@ -99,6 +103,7 @@ async fn amplification(rig: &Rig) -> TestResult {
     socket.send_to(&beginning, rig.relay_address()).await?;
     // Long enough for several repetitions.
     let received = receive_for(&socket, Duration::from_secs(5)).await;
+    saw_bytes(received, beginning.len());
     assert!(received > 0, "there is no answer at all");
     assert!(received < 3 * beginning.len() + INITIAL, "{received} bytes came back for {}", beginning.len());
     Ok(())
@@ -107,6 +112,7 @@ async fn amplification(rig: &Rig) -> TestResult {
 /// Half-open handshakes from a thousand addresses, none of which is ever heard of again.
 async fn handshakes(rig: &Rig) -> TestResult {
     const AT_A_TIME: usize = 200;
+    let (mut sent_in_all, mut received_in_all) = (0, 0);
     for network in 1..=5 {
         let beginnings = beginnings(rig, AT_A_TIME).await?;
         let mut sockets = Vec::new();
@@ -123,7 +129,9 @@ async fn handshakes(rig: &Rig) -> TestResult {
             received += receive_for(socket, Duration::from_millis(1)).await;
         }
         assert!(received <= 3 * sent, "{received} bytes came back for {sent}");
+        (sent_in_all, received_in_all) = (sent_in_all + sent, received_in_all + received);
     }
+    saw_bytes(received_in_all, sent_in_all);
     Ok(())
 }
 
@@ -141,6 +149,7 @@ async fn replay(rig: &Rig) -> TestResult {
     for socket in &sockets {
         received += receive_for(socket, Duration::from_millis(1)).await;
     }
+    saw_bytes(received, 200 * beginning.len());
     assert!(received <= 3 * 200 * beginning.len(), "{received} bytes came back");
     Ok(())
 }
@@ -159,6 +168,10 @@ async fn migration(rig: &Rig) -> TestResult {
     endpoint.wait_idle().await;
     assert!(rig.built_in_store().samples().iter().any(|sample| sample.label("miren_runner") == "r1"));
     Ok(())
+}
+
+fn saw_bytes(received: usize, sent: usize) {
+    outcome::saw(format!("{received} bytes came back for {sent}"));
 }
 
 /// First packets of handshakes, as our own client makes them, taken away before they reach the relay.

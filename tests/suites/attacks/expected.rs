@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bytes::{Buf as _, Bytes};
 use h3::error::Code;
+use quinn::{Connection, ConnectionError};
 use telemetry_proto::{Reason, Signal};
 use telemetry_rig::outcome;
 use telemetry_rig::raw::{Frame, HandMade, Outcome, RequestHead};
@@ -82,6 +83,22 @@ pub(crate) async fn closed_with(peer: &HandMade, expected: Code) -> Result<(), S
     let seen = Code::from(closed.map_err(|error| error.to_string())?);
     outcome::saw(Expected::Closed(seen).to_string());
     if seen == expected { Ok(()) } else { Err(format!("expected a close with {expected:?}, got {seen:?}")) }
+}
+
+/// Notes what came of a stream.
+pub(crate) fn saw_outcome(outcome: &Outcome) {
+    outcome::saw(read(outcome).map_or_else(|error| error, |seen| seen.to_string()));
+}
+
+/// Notes how a connection ended, if it has.
+pub(crate) fn saw_end(connection: &Connection) {
+    match connection.close_reason() {
+        Some(ConnectionError::ApplicationClosed(close)) => {
+            outcome::saw(Expected::Closed(Code::from(close.error_code.into_inner())).to_string());
+        }
+        Some(other) => outcome::saw(other.to_string()),
+        None => {}
+    }
 }
 
 /// A write that would be delivered, to be spoilt.

@@ -9,6 +9,7 @@ use h3::error::Code;
 use quinn::VarInt;
 
 use telemetry_proto::{Reason, Signal};
+use telemetry_rig::outcome;
 use telemetry_rig::raw::{Frame, RawClient, client_config, dial_with};
 use telemetry_rig::rig::Rig;
 use telemetry_rig::suite::{Suite, TestResult};
@@ -16,7 +17,7 @@ use telemetry_rig::wait;
 
 use crate::NEEDS;
 use crate::arena::{ATTACKER, LINE, serves_honest_runners, withstand};
-use crate::expected::{closed_with, good_head};
+use crate::expected::{closed_with, good_head, saw_end};
 
 pub(crate) fn add(suite: Suite) -> Suite {
     suite
@@ -70,7 +71,9 @@ async fn requests(rig: &Rig) -> TestResult {
     for _ in 0..20 {
         let answers = join_all((0..100).map(|_| client.write(Signal::Metrics).body(LINE).send())).await;
         for answer in answers {
-            answer?.expect_refusal(Reason::TokenMissing)?;
+            let answer = answer?;
+            outcome::saw(answer.to_string());
+            answer.expect_refusal(Reason::TokenMissing)?;
         }
         serves_honest_runners(rig).await?;
     }
@@ -89,16 +92,21 @@ async fn connections(rig: &Rig) -> TestResult {
         count => Err(format!("{count} open connections")),
     };
     wait::until("the close of the surplus", Duration::from_secs(5), open).await?;
+    outcome::saw(format!("{AT_A_TIME} of {} stay open", peers.len()));
+    peers.iter().for_each(|peer| saw_end(peer.connection()));
     serves_honest_runners(rig).await
 }
 
 async fn come_and_go(rig: &Rig) -> TestResult {
+    let mut in_all = 0;
     for round in 0..10 {
         let arrivals = join_all((0..15).map(|_| rig.raw_client(ATTACKER))).await;
         let arrived = arrivals.iter().filter(|arrival| arrival.is_ok()).count();
         assert!(arrived > 0, "nobody got in in round {round}");
+        in_all += arrived;
         serves_honest_runners(rig).await?;
     }
+    outcome::saw(format!("{in_all} of 150 got in, and an honest runner was served after each fifteen"));
     Ok(())
 }
 
@@ -109,6 +117,7 @@ async fn address_tokens(rig: &Rig) -> TestResult {
         config.token_store(Arc::new(Forged(Bytes::from(vec![0x5a; bytes]))));
         let (_endpoint, connection) = dial_with(rig.relay_address(), config).await?;
         assert!(connection.close_reason().is_none());
+        outcome::saw(format!("connected with {bytes} bytes"));
     }
     let _: RawClient = rig.raw_client(ATTACKER).await?;
     Ok(())

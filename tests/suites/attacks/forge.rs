@@ -37,9 +37,8 @@ pub(crate) fn add_forgeries(suite: Suite, room: &str, forgeries: impl IntoIterat
 /// A write with this token is refused for this reason.
 pub(crate) async fn refused(client: &RawClient, token: &str, reason: Reason) -> TestResult {
     let answer = client.write(Signal::Metrics).token(token).body(LINE).send().await?;
-    answer.expect_refusal(reason)?;
-    outcome::saw(format!("refused: {reason}"));
-    Ok(())
+    outcome::saw(answer.to_string());
+    Ok(answer.expect_refusal(reason)?)
 }
 
 pub(crate) fn nothing_was_stored_but_of_honest_runners(rig: &Rig) -> TestResult {

@@ -6,7 +6,9 @@ use std::time::Duration;
 use h3::error::Code;
 use quinn::{TransportConfig, VarInt};
 
+use libtest_mimic::Failed;
 use telemetry_proto::{Route, Signal, limits};
+use telemetry_rig::outcome;
 use telemetry_rig::raw::{Frame, HandMade, OpenRequest, Outcome, RequestHead, client_config, dial_with};
 use telemetry_rig::rig::Rig;
 use telemetry_rig::suite::{Suite, TestResult};
@@ -14,6 +16,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::NEEDS;
 use crate::arena::{ATTACKER, serves_honest_runners, withstand};
+use crate::expected::{Expected, saw_outcome};
 
 /// Longer than a relay waits for headers and SETTINGS.
 const PATIENCE: Duration = Duration::from_secs(14);
@@ -45,9 +48,10 @@ async fn slow_headers(rig: &Rig) -> TestResult {
     let trickle = async {
         // Type and length of a HEADERS frame that never comes to its end.
         for byte in [0x01, 0x44, 0x00].into_iter().chain(std::iter::repeat(0)) {
-            for request in &mut requests {
-                if request.write(&[byte]).await.is_err() {
-                    return Ok(());
+            for at in 0..requests.len() {
+                if requests[at].write(&[byte]).await.is_err() {
+                    saw_outcome(&requests.swap_remove(at).wait().await?);
+                    return Ok::<_, Failed>(());
                 }
             }
             serves_honest_runners(rig).await?;
@@ -78,6 +82,7 @@ async fn slow_bodies(rig: &Rig) -> TestResult {
         serves_honest_runners(rig).await?;
         sleep(BETWEEN).await;
     }
+    outcome::saw(format!("{most} of 50 were held at most, and an honest runner was served meanwhile"));
     assert!(most >= 32, "{most} were held, as many as a runner may have waiting");
     Ok(())
 }
@@ -90,7 +95,8 @@ async fn no_settings(rig: &Rig) -> TestResult {
     }
     serves_honest_runners(rig).await?;
     for peer in &peers {
-        timeout(PATIENCE, peer.closed()).await.map_err(|_| "a peer may be silent for ever")??;
+        let code = timeout(PATIENCE, peer.closed()).await.map_err(|_| "a peer may be silent for ever")??;
+        outcome::saw(Expected::Closed(Code::from(code)).to_string());
     }
     Ok(())
 }
@@ -115,6 +121,8 @@ async fn no_reads(rig: &Rig) -> TestResult {
         sleep(BETWEEN).await;
     }
     assert!(peer.connection().close_reason().is_none());
+    let open = requests.len();
+    outcome::saw(format!("{open} responses wait, their connection lives, and an honest runner was served meanwhile"));
     drop(requests);
     Ok(())
 }
@@ -130,6 +138,7 @@ async fn idle_requests(rig: &Rig) -> TestResult {
     serves_honest_runners(rig).await?;
     for request in requests {
         let outcome = timeout(PATIENCE, request.wait()).await.map_err(|_| "a request may be silent for ever")??;
+        saw_outcome(&outcome);
         let cancelled = Code::H3_REQUEST_CANCELLED.value();
         assert!(outcome == Outcome::Reset(cancelled) || matches!(outcome, Outcome::Closed(_)), "{outcome:?}");
     }

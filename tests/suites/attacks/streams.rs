@@ -3,6 +3,7 @@
 use bytes::{BufMut as _, Bytes, BytesMut};
 use h3::error::Code;
 use quinn::VarInt;
+use telemetry_rig::outcome;
 use telemetry_rig::raw::{Frame, HandMade};
 use telemetry_rig::rig::Rig;
 use telemetry_rig::suite::{Suite, TestResult};
@@ -198,6 +199,7 @@ async fn too_many(rig: &Rig) -> TestResult {
     while let Ok(opened) = tokio::time::timeout(short, peer.connection().open_uni()).await {
         unidirectional.push(opened?);
     }
+    outcome::saw(format!("{} requests and {} other streams were opened", open.len(), unidirectional.len()));
     assert!(unidirectional.len() <= 8, "{} unidirectional streams at a time", unidirectional.len());
     Ok(())
 }
@@ -206,6 +208,7 @@ async fn datagrams(rig: &Rig) -> TestResult {
     let peer = rig.hand_made(ATTACKER).await?;
     expect(&peer, &[good_head(rig).frame(), Frame::data(LINE)], Expected::Delivered).await?;
     let refused = peer.connection().send_datagram(Bytes::from_static(b"x"));
+    outcome::saw(refused.as_ref().map_or_else(ToString::to_string, |()| "a datagram was sent".to_owned()));
     assert_eq!(refused, Err(quinn::SendDatagramError::UnsupportedByPeer));
     Ok(())
 }
@@ -215,6 +218,7 @@ async fn goaway(rig: &Rig) -> TestResult {
     let peer = silent(rig).await?;
     let _control = peer.open_uni(CONTROL, &Frame::encode(&flood(Frame::new(GOAWAY, varints(&[0]))))).await?;
     let code = peer.closed().await?;
+    outcome::saw(Expected::Closed(Code::from(code)).to_string());
     assert!([Code::H3_NO_ERROR.value(), Code::H3_EXCESSIVE_LOAD.value()].contains(&code), "{code:#x}");
     Ok(())
 }

@@ -1,15 +1,16 @@
 //! Attacks over TCP: on TLS, HTTP/2 and HTTP/1.1.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use telemetry_proto::{Signal, header};
+use telemetry_rig::outcome;
 use telemetry_rig::rig::Rig;
 use telemetry_rig::suite::{Suite, TestResult};
-use telemetry_rig::tcp::Http;
 use telemetry_rig::tcp::frames::{
     self, CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS, PING, PRIORITY, RST_STREAM, SETTINGS, WINDOW_UPDATE,
     frame,
 };
+use telemetry_rig::tcp::{Flooded, Http};
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
 
@@ -74,7 +75,7 @@ async fn resets(rig: &Rig) -> TestResult {
             let stream = streams.next()?;
             Some([frame(HEADERS, END_HEADERS, stream, &head), reset(stream)].concat())
         };
-        assert!(client.flood(next).await, "10,000 requests were given up on one connection");
+        ended_by(client.flood(next).await, "10,000 requests were given up on one connection");
     }
     Ok(())
 }
@@ -87,12 +88,12 @@ async fn endless_headers(rig: &Rig) -> TestResult {
         let mut client = rig.tcp_bytes(ATTACKER, Http::Two).await?;
         client.send(&[frames::hello(&[]), frame(HEADERS, 0, 1, &head)].concat()).await?;
         let mut count = 0..100_000;
-        assert!(client.flood(|| count.next().map(|_| continuation.clone())).await, "100,000 continuations");
+        ended_by(client.flood(|| count.next().map(|_| continuation.clone())).await, "100,000 continuations");
     }
     let mut client = rig.tcp_bytes(ATTACKER, Http::One).await?;
     client.send(b"POST / HTTP/1.1\r\n").await?;
     let mut lines = 0..100_000;
-    assert!(client.flood(|| lines.next().map(|_| b"x-more: yyyyyyyyyyyyyyyy\r\n".to_vec())).await, "100,000 lines");
+    ended_by(client.flood(|| lines.next().map(|_| b"x-more: yyyyyyyyyyyyyyyy\r\n".to_vec())).await, "100,000 lines");
     Ok(())
 }
 
@@ -105,7 +106,9 @@ async fn huge_headers(rig: &Rig) -> TestResult {
             format!("POST / HTTP/1.1\r\nhost: c\r\n{}: {token}\r\nx-huge: {huge}\r\n\r\n", header::WORKLOAD_TOKEN);
         // The answer may come before all is sent.
         let _ = client.send(head.as_bytes()).await;
-        let answer = String::from_utf8_lossy(&client.receive_all().await).into_owned();
+        let answer = client.receive_all().await;
+        outcome::saw(frames::what_came(&answer));
+        let answer = String::from_utf8_lossy(&answer).into_owned();
         assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 431"), "{answer}");
 
         let mut client = rig.tcp_bytes(ATTACKER, Http::Two).await?;
@@ -121,7 +124,10 @@ async fn huge_headers(rig: &Rig) -> TestResult {
             Some(frame(kind, if at + 1 == count { END_HEADERS } else { 0 }, 1, piece))
         };
         // A whole one of 64 KiB is answered with 431 and its connection goes on; that is well.
-        let _ = tokio::time::timeout(Duration::from_secs(2), client.flood(next)).await;
+        match tokio::time::timeout(Duration::from_secs(2), client.flood(next)).await {
+            Ok(flooded) => outcome::saw(flooded.to_string()),
+            Err(_) => outcome::saw("the connection goes on"),
+        }
     }
     assert!(rig.metrics_store().samples().await?.len() <= 2);
     Ok(())
@@ -141,7 +147,8 @@ async fn useless_frames(rig: &Rig) -> TestResult {
         client.send(&[frames::hello(&[]), frame(HEADERS, END_HEADERS, 1, &head)].concat()).await?;
         let many = useless.repeat(100);
         let mut count = 0..10_000;
-        assert!(client.flood(|| count.next().map(|_| many.clone())).await, "a million frames of type {}", useless[3]);
+        let flooded = client.flood(|| count.next().map(|_| many.clone())).await;
+        ended_by(flooded, &format!("a million frames of type {}", useless[3]));
     }
     Ok(())
 }
@@ -163,7 +170,14 @@ async fn bomb(rig: &Rig) -> TestResult {
         }
         answer.extend_from_slice(&more);
     }
+    outcome::saw(frames::what_came(&answer));
     Ok(())
+}
+
+/// The connection did not last so long.
+fn ended_by(flooded: Flooded, too_much: &str) {
+    outcome::saw(flooded.to_string());
+    assert!(flooded.had_enough, "{too_much}");
 }
 
 fn is_reset(answer: &[u8]) -> bool {
@@ -193,8 +207,11 @@ async fn slowness(rig: &Rig) -> TestResult {
         client.send(&begin).await?;
         clients.push(client);
     }
-    // Meanwhile others are served.
-    crate::arena::serves_honest_runners(rig).await
+    let came = Instant::now();
+    crate::arena::serves_honest_runners(rig).await?;
+    let (waiting, served) = (clients.len(), came.elapsed().as_millis());
+    outcome::saw(format!("{waiting} connections wait, an honest runner was served within {served} ms"));
+    Ok(())
 }
 
 /// From one network: its share of handshakes is bounded, and theirs is the only descriptor that each costs.
@@ -211,9 +228,10 @@ async fn handshakes(rig: &Rig) -> TestResult {
             closed += 1;
         }
         if closed > 400 {
-            return Ok(());
+            break;
         }
     }
+    outcome::saw(format!("{closed} were closed at once"));
     assert!(closed >= 300, "{closed} of 500 were closed");
     Ok(())
 }
@@ -232,7 +250,9 @@ async fn nonsense(rig: &Rig) -> TestResult {
         let mut client = rig.tcp_bytes(ATTACKER, http).await?;
         client.send(bytes).await?;
         let _ = client.finish().await;
-        let answer = String::from_utf8_lossy(&client.receive_all().await).into_owned();
+        let answer = client.receive_all().await;
+        outcome::saw(frames::what_came(&answer));
+        let answer = String::from_utf8_lossy(&answer).into_owned();
         assert!(!answer.contains("HTTP/1.1 2") && !answer.contains("HTTP/1.1 101"), "{answer}");
     }
     Ok(())

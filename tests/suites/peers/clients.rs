@@ -9,6 +9,7 @@ use telemetry_certs::Issued;
 use telemetry_certs::testing::{Leaf, TestKey};
 use telemetry_proto::claims::RunnerBinding;
 use telemetry_proto::{Reason, Route, RunnerId, Signal, header, limits};
+use telemetry_rig::outcome;
 use telemetry_rig::peers::{PeerClient, PeerRequest, Stack};
 use telemetry_rig::rig::{Cluster, Rig};
 use telemetry_rig::suite::{Suite, TestResult};
@@ -171,6 +172,7 @@ async fn restart(stack: Stack, crash: bool) -> TestResult {
         match write().await {
             Ok(answer) => {
                 answer.expect_delivered()?;
+                outcome::saw(format!("{} ms after the relay was back", back.elapsed().as_millis()));
                 assert!(back.elapsed() < Duration::from_secs(5), "{:?}", back.elapsed());
                 return Ok(());
             }

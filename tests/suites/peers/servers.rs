@@ -1,6 +1,7 @@
 //! Our client against a server of another stack that speaks the contract of the Go coordinator: 502 for whatever a store
 //! says, no verdicts, no policy, nothing minted over HTTP. It must deliver there too, with tokens that are minted in process.
 
+use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,6 +15,7 @@ use telemetry_proto::{Route, RunnerId, Signal};
 use telemetry_relay::gate::{KeySet, SignatureAlgorithm};
 use telemetry_relay::issuer::SigningKey;
 use telemetry_rig::net::free_address;
+use telemetry_rig::outcome;
 use telemetry_rig::peers::{PeerServer, ServerParts, Stack};
 use telemetry_rig::rig::{Cluster, ISSUER, TokenBuilder};
 use telemetry_rig::stores::{BuiltInStore, Fault};
@@ -114,8 +116,27 @@ impl Pair {
         let report = self.client.flush(PATIENCE).await;
         let (metrics, logs) = (self.client.tally(Signal::Metrics), self.client.tally(Signal::Logs));
         let done = u64::from(ITEMS);
+        self.note().await?;
         assert_eq!((metrics.delivered, logs.delivered), (done, done), "{report:?} {metrics:?} {logs:?}");
         assert_eq!((self.store.samples().len(), self.store.log_lines().len()), (ITEMS as usize, ITEMS as usize));
+        Ok(())
+    }
+
+    /// Notes what the server answered, and what its store has.
+    async fn note(&self) -> TestResult {
+        // It tells of a request only after it was answered.
+        let told = async || {
+            let seen = self.server.seen();
+            let stored = |signal: Signal| {
+                seen.iter().any(|request| request.path == signal.write_path() && (200..300).contains(&request.status))
+            };
+            if stored(Signal::Metrics) && stored(Signal::Logs) { Ok(()) } else { Err(format!("{seen:?}")) }
+        };
+        wait::until("what the server says", PATIENCE, told).await?;
+        let answers = self.server.seen().into_iter().map(|request| format!("{} for {}", request.status, request.path));
+        answers.collect::<BTreeSet<_>>().into_iter().for_each(outcome::saw);
+        let (points, records) = (self.store.samples().len(), self.store.log_lines().len());
+        outcome::saw(format!("{points} points and {records} log records are stored, of {ITEMS} each"));
         Ok(())
     }
 }
@@ -211,6 +232,7 @@ async fn posers(stack: Stack) -> TestResult {
         pair.tokens.arm(pair.issuer(false));
         pair.write()?;
         let refused = pair.client.connected().await.err().ok_or_else(|| format!("{who} is trusted"))?;
+        outcome::saw(format!("{who}: {refused}"));
         assert_eq!(refused.kind(), ConnectErrorKind::Identity, "{who}: {refused}");
         assert!(pair.server.seen().is_empty() && pair.store.requests().is_empty(), "{who}");
         assert_eq!(pair.client.tally(Signal::Metrics).waiting, u64::from(ITEMS), "{who}: nothing is lost");

@@ -3,6 +3,7 @@
 use telemetry_certs::testing::{Hierarchy, Leaf, TestKey};
 use telemetry_certs::{Issued, KeyKind};
 use telemetry_proto::{RunnerId, Signal};
+use telemetry_rig::outcome;
 use telemetry_rig::peers::{PeerClient, PeerRequest, Stack};
 use telemetry_rig::rig::{Cluster, Rig};
 use telemetry_rig::suite::{Suite, TestResult};
@@ -70,6 +71,8 @@ async fn identity_is_there(stack: Stack, rig: &Rig, id: &str, identity: &Issued)
     let answer = client.send(write).await.map_err(|error| format!("{id}: {error}"))?;
     answer.expect_delivered()?;
     let samples = rig.metrics_store().samples().await?;
-    assert_eq!(samples.last().map(|sample| sample.label("miren_runner")), Some(id));
+    let filed_under = samples.last().map(|sample| sample.label("miren_runner"));
+    outcome::saw(format!("filed under {}", filed_under.unwrap_or_default()));
+    assert_eq!(filed_under, Some(id));
     Ok(())
 }
