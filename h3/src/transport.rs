@@ -7,6 +7,14 @@ use std::time::Duration;
 
 use quinn::{IdleTimeout, TransportConfig, VarInt};
 
+/// A packet is taken as lost once this many later ones are acknowledged. The 3 of RFC 9002 section 6.1.1 take every packet that is
+/// overtaken as lost, and halve the window for it; a link that reorders as one of netem does then carries a tenth.
+const PACKET_THRESHOLD: u32 = 64;
+
+/// The same by time, in round trips, for the 9/8 of RFC 9002 section 6.1.2. With both, real loss costs no more than before:
+/// docs/performance.md has the figures.
+const TIME_THRESHOLD: f32 = 4.0;
+
 /// What one QUIC connection may use. Sizes are in bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TransportLimits {
@@ -76,6 +84,8 @@ fn common(limits: &TransportLimits) -> TransportConfig {
         .max_idle_timeout(Some(idle_timeout(limits.idle_timeout)))
         // The smallest packets that QUIC allows pass every tunnel; larger ones are found out by probing.
         .initial_mtu(1200)
+        .packet_threshold(PACKET_THRESHOLD)
+        .time_threshold(TIME_THRESHOLD)
         .datagram_receive_buffer_size(None)
         .datagram_send_buffer_size(0)
         .enable_segmentation_offload(limits.segmentation_offload);
@@ -112,6 +122,15 @@ mod tests {
         }
         assert_eq!(setting(&server(&limits), "max_concurrent_bidi_streams"), "100");
         assert_eq!(setting(&client(&limits), "max_concurrent_bidi_streams"), "0");
+    }
+
+    #[test]
+    fn a_packet_that_others_overtake_is_waited_for_on_both_sides() {
+        let limits = TransportLimits::default();
+        for config in [server(&limits), client(&limits)] {
+            assert_eq!(setting(&config, "packet_threshold"), "64");
+            assert_eq!(setting(&config, "time_threshold"), "4.0");
+        }
     }
 
     #[test]

@@ -39,6 +39,8 @@ pub struct Weather {
     pub delay: Duration,
     /// How much longer a packet takes at most. Each takes a time of its own up to this, so they overtake each other.
     pub spread: Duration,
+    /// The share of packets that take no time at all and overtake those under way, as netem's `reorder` has it.
+    pub ahead: f64,
     /// The largest datagram that gets through, in bytes of payload. Nobody is told of the others.
     pub largest: usize,
     /// Whether nothing gets through at all.
@@ -52,6 +54,7 @@ impl Weather {
         duplicate: 0.0,
         delay: Duration::ZERO,
         spread: Duration::ZERO,
+        ahead: 0.0,
         largest: MAX_PACKET,
         blocked: false,
     };
@@ -157,7 +160,10 @@ impl Shared {
         if weather.blocked || length > weather.largest || rng.f64() < weather.drop {
             return [None, None];
         }
-        let mut delay = || weather.delay + weather.spread.mul_f64(rng.f64());
+        let mut delay = || {
+            let is_ahead = weather.ahead > 0.0 && rng.f64() < weather.ahead;
+            if is_ahead { Duration::ZERO } else { weather.delay + weather.spread.mul_f64(rng.f64()) }
+        };
         let first = delay();
         let second = delay();
         [Some(first), (rng.f64() < weather.duplicate).then_some(second)]

@@ -80,8 +80,8 @@ pub fn conditions(outage: Duration) -> Vec<Condition> {
         of("delay", "every packet takes 100 ms", Weather { delay: millis(100), ..Weather::CALM }),
         of(
             "reordering",
-            "packets take 0 to 5 ms and overtake each other",
-            Weather { spread: millis(5), ..Weather::CALM },
+            "packets take 20 ms, but for 25 % that overtake them",
+            Weather { delay: millis(20), ahead: 0.25, ..Weather::CALM },
         ),
         of("duplication", "10 % of the packets come twice", Weather { duplicate: 0.1, ..Weather::CALM }),
         of(
@@ -93,8 +93,8 @@ pub fn conditions(outage: Duration) -> Vec<Condition> {
         while_it_runs("outage", "nothing gets through for a while", Event::Outage(outage)),
         of(
             "all_at_once",
-            "2 % lost, 2 % twice, 20 ms, no datagram over 1,232 bytes",
-            Weather { drop: 0.02, duplicate: 0.02, delay: millis(20), largest: 1_232, ..Weather::CALM },
+            "2 % lost, 2 % twice, 20 ms, but for 25 % that overtake the others, no datagram over 1,232 bytes",
+            Weather { drop: 0.02, duplicate: 0.02, delay: millis(20), ahead: 0.25, largest: 1_232, ..Weather::CALM },
         ),
     ]
 }
