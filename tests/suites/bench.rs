@@ -23,7 +23,9 @@ async fn every_case_reports_and_nothing_is_refused() -> TestResult {
     let report: Value = serde_json::from_slice(&output.stdout)?;
     assert_eq!(report["left_out"], Value::Array(Vec::new()), "{report:#}");
     assert_eq!(report["refusals"], Value::Array(Vec::new()), "{report:#}");
-    for (case, rows) in [("cost", 6), ("latency", 3), ("memory", 2), ("handshakes", 2), ("growth", 10)] {
+    for (case, rows) in
+        [("cost", 6), ("latency", 3), ("memory", 2), ("handshakes", 2), ("growth", 10), ("batch_ids", 4)]
+    {
         assert_eq!(report[case].as_array().map(Vec::len), Some(rows), "{case}: {report:#}");
     }
     for case in ["reload", "client"] {

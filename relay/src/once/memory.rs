@@ -4,6 +4,7 @@
 //! - a runner's `acknowledged` set and its `order` hold the same IDs, `order` from the oldest to the youngest;
 //! - the front of the global `order` whose number is not below its runner's `first` names the oldest ID of all;
 //! - `len` is the number of acknowledged IDs, at most `total`, and at most `per_runner` for each runner;
+//! - the global `order` has at most twice as many entries as there are acknowledged IDs, and a few;
 //! - a runner with neither acknowledged IDs nor batches under way is not in the map.
 
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -26,6 +27,9 @@ pub(super) enum Seen {
     /// It is under way; its end wakes those who wait here.
     UnderWay(Arc<Notify>),
 }
+
+/// Entries that are not worth looking for those that stand for nothing.
+const A_FEW: usize = 64;
 
 #[derive(Debug)]
 pub(super) struct Memory {
@@ -113,8 +117,9 @@ impl Memory {
         while self.len > self.total {
             self.forget_oldest();
         }
-        // A runner that floods forgets its own oldest, whose entries stay behind here.
-        if self.order.len() > 2 * self.total.max(self.len) {
+        // A runner that has more than its share forgets its own oldest, whose entries stay behind here. To look at all of them
+        // once there are as many as of the others costs as much as to add them did.
+        if self.order.len() > 2 * self.len + A_FEW {
             let runners = &self.runners;
             self.order.retain(|entry| runners.get(&entry.author).is_some_and(|r| entry.number >= r.first));
         }
@@ -169,7 +174,7 @@ mod tests {
             let sum: usize = self.runners.values().map(|r| r.order.len()).sum();
             assert_eq!(sum, self.len);
             assert!(self.len <= self.total);
-            assert!(self.order.len() <= 2 * self.total.max(self.len));
+            assert!(self.order.len() <= 2 * self.len + A_FEW, "{} entries for {} IDs", self.order.len(), self.len);
             for of_runner in self.runners.values() {
                 assert_eq!(of_runner.order.len(), of_runner.acknowledged.len());
                 assert!(of_runner.order.len() <= self.per_runner);

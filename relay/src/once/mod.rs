@@ -23,14 +23,14 @@ use memory::{Memory, Seen};
 use crate::gate::Author;
 use crate::refusal::Refusal;
 
-/// Bounds of what is remembered. An ID costs about 100 bytes.
+/// Bounds of what is remembered. An ID costs about 160 bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OnceLimits {
     /// How long an acknowledged ID is remembered at most. Default 1 h.
     pub max_age: Duration,
     /// How many IDs of one runner are remembered; its oldest go first. Default 16,384.
     pub per_runner: usize,
-    /// How many IDs of all runners are remembered; the oldest go first. Default 500,000, about 50 MB.
+    /// How many IDs of all runners are remembered; the oldest go first. Default 500,000, about 80 MB.
     pub total: usize,
     /// How long a repeat waits for the first of its ID. Default 40 s, a little more than a store may take.
     pub max_wait: Duration,

@@ -28,14 +28,24 @@ pub enum Case {
     Reload,
     /// How cost grows with connections, tenants, removed runners and batch IDs.
     Growth,
+    /// The relay's memory while it remembers more and more batch IDs, to their bound and beyond.
+    BatchIds,
     /// The runner's client.
     Client,
 }
 
 impl Case {
     /// All of them.
-    pub const ALL: [Self; 7] =
-        [Self::Cost, Self::Latency, Self::Memory, Self::Handshakes, Self::Reload, Self::Growth, Self::Client];
+    pub const ALL: [Self; 8] = [
+        Self::Cost,
+        Self::Latency,
+        Self::Memory,
+        Self::Handshakes,
+        Self::Reload,
+        Self::Growth,
+        Self::BatchIds,
+        Self::Client,
+    ];
 }
 
 impl fmt::Display for Case {
@@ -47,6 +57,7 @@ impl fmt::Display for Case {
             Self::Handshakes => "handshakes",
             Self::Reload => "reload",
             Self::Growth => "growth",
+            Self::BatchIds => "batch-ids",
             Self::Client => "client",
         })
     }
@@ -227,6 +238,11 @@ impl Plan {
         self.pick(&[0, 50], &[0, 10_000], &[0, 10_000, 100_000, 1_000_000])
     }
 
+    /// After how many batch IDs memory is looked at, and how often.
+    pub(super) const fn batch_id_steps(&self) -> (u64, usize) {
+        self.pick((20, 2), (20_000, 4), (100_000, 15))
+    }
+
     /// Points and records that the client writes in a round.
     pub(super) const fn lines(&self) -> u64 {
         self.pick(1_000, 100_000, 500_000)
@@ -255,6 +271,7 @@ impl Plan {
             Case::Handshakes => Duration::from_secs(self.pick(1, 4, 15)),
             Case::Reload => Duration::from_secs(self.pick(1, 6, 20)),
             Case::Growth => Duration::from_secs(self.pick(5, 30, 360)),
+            Case::BatchIds => Duration::from_secs(self.pick(2, 16, 300)),
             Case::Client => Duration::from_secs(self.pick(1, 5, 20)),
         };
         self.cases.iter().map(of).sum()

@@ -1,5 +1,6 @@
 //! What is measured, case by case.
 
+mod batch_ids;
 mod client;
 mod cost;
 mod growth;
@@ -57,6 +58,7 @@ pub(super) async fn run(plan: &Plan, stop: &Stop) -> Report {
             Case::Handshakes => handshakes::run(&mut bench).await,
             Case::Reload => reload::run(&mut bench).await,
             Case::Growth => growth::run(&mut bench).await,
+            Case::BatchIds => batch_ids::run(&mut bench).await,
             Case::Client => client::run(&mut bench).await,
         };
         if let Err(error) = outcome {

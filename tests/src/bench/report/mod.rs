@@ -32,6 +32,7 @@ pub struct Report {
     pub(super) handshakes: Vec<HandshakeRow>,
     pub(super) reload: Option<ReloadRow>,
     pub(super) growth: Vec<GrowthRow>,
+    pub(super) batch_ids: Vec<GrowthRow>,
     pub(super) client: Option<ClientReport>,
 }
 
@@ -130,6 +131,7 @@ impl Report {
             Case::Handshakes => !self.handshakes.is_empty(),
             Case::Reload => self.reload.is_some(),
             Case::Growth => !self.growth.is_empty(),
+            Case::BatchIds => !self.batch_ids.is_empty(),
             Case::Client => self.client.is_some(),
         }
     }

@@ -48,10 +48,10 @@ pub(super) fn write(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result 
             row.runners, row.seconds, row.cpu_seconds, row.worst_request_ms
         )?;
     }
-    if !report.growth.is_empty() {
+    if !(report.growth.is_empty() && report.batch_ids.is_empty()) {
         writeln!(f, "\nhow cost grows                           CPU us/request   memory MiB")?;
     }
-    for row in &report.growth {
+    for row in report.growth.iter().chain(&report.batch_ids) {
         let memory = row.memory_bytes >> 20;
         writeln!(f, "  {:<28} {:>9} {:>14.1} {memory:>12}", row.what, row.count, row.cpu_us_per_request)?;
     }
