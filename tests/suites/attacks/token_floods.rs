@@ -28,7 +28,7 @@ use telemetry_rig::suite::{Suite, TestResult};
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::NEEDS;
-use crate::arena::{ATTACKER, LINE, against, in_process, serves_honest_runners};
+use crate::arena::{ATTACKER, LINE, against, in_process, serves_honest_runners_within};
 use crate::forge::{claims, header, nothing_was_stored_but_of_honest_runners, with};
 
 /// The variable that says how many tokens a flood against the relay's program has.
@@ -41,6 +41,8 @@ const IN_PROCESS: usize = 1_000;
 const LASTS: Duration = Duration::from_secs(36);
 const CONNECTIONS: usize = 4;
 const AT_A_TIME_ON_EACH: usize = 32;
+/// The flood has the whole machine, this process included, and others may have it too. After it, the arena's limit holds.
+const SERVED_WITHIN: Duration = Duration::from_secs(15);
 /// How often an honest runner comes while the flood lasts.
 const HONEST_EVERY: Duration = Duration::from_millis(500);
 
@@ -48,14 +50,13 @@ pub(crate) fn add(suite: Suite) -> Suite {
     suite
         .expecting(
             "tokens: a_flood_of_invalid_ones",
-            "each refused with its reason and counted; none is remembered but the valid ones of other runners; meanwhile an honest \
-             runner is served at once",
+            "each refused with its reason and counted; none is remembered but the valid ones of other runners; meanwhile an honest runner is served",
             NEEDS,
             || flood(INVALID),
         )
         .expecting(
             "tokens: a_flood_of_valid_ones",
-            "each refused and counted: token-runner-mismatch; what is remembered is bounded; meanwhile an honest runner is served at once",
+            "each refused and counted: token-runner-mismatch; what is remembered is bounded; meanwhile an honest runner is served",
             NEEDS,
             || flood(&[OF_ANOTHER_RUNNER]),
         )
@@ -195,10 +196,10 @@ async fn flood(kinds: &'static [Kind]) -> TestResult {
         let RigRelay::InProcess(relay) = rig.relay() else { return Err("the relay is elsewhere".into()) };
         let service = relay.service().ok_or("the relay is gone")?;
         flood.compare(|reason| service.metrics().refused(reason))?;
-        // And those of honest runners, which are always the same but for their times.
+        // And those of the honest runner: two for each time that it came, and for the last, which the end may have broken off.
         let good = flood.refused.get(&Reason::TokenRunnerMismatch).copied().unwrap_or(0);
         let cached = rig.verifier().cached() as u64;
-        assert!(cached <= good + flood.honest.served, "{cached} tokens are remembered after {flood}");
+        assert!(cached <= good + 2 * (flood.honest.served + 1), "{cached} tokens are remembered after {flood}");
         Ok(())
     };
     Box::pin(in_process(&in_this_process)).await
@@ -310,7 +311,7 @@ async fn come_again(rig: &Rig, honest: &mut Honest) -> Result<Infallible, Failed
     loop {
         times.tick().await;
         let came = Instant::now();
-        serves_honest_runners(rig).await?;
+        serves_honest_runners_within(rig, SERVED_WITHIN).await?;
         honest.served += 1;
         honest.slowest = honest.slowest.max(came.elapsed());
     }
