@@ -52,15 +52,15 @@ impl Line {
         bounds: Bounds,
         deadline: Instant,
     ) -> Result<Place, Duration> {
-        let turn = match self.change(|queue| queue.arrive(caller, units, bounds, Instant::now())) {
+        let (turn, again) = match self.change(|queue| queue.arrive(caller, units, bounds, Instant::now())) {
             Arrival::Served => return Ok(self.place(units)),
             Arrival::TurnedAway(after) => return Err(after),
-            Arrival::Waits(turn) => turn,
+            Arrival::Waits { turn, again } => (turn, again),
         };
         let wait = Wait { line: self, turn, units, come: false };
         match timeout_at(deadline, wait).await {
             Ok(()) => Ok(self.place(units)),
-            Err(_) => Err(self.change(|queue| queue.turn_away(turn, caller, units, Instant::now()))),
+            Err(_) => Err(self.change(|queue| queue.turn_away(turn, caller, units, again, Instant::now()))),
         }
     }
 

@@ -49,8 +49,8 @@ pub(super) struct Bounds {
 pub(super) enum Arrival {
     /// Served at once.
     Served,
-    /// Waits for this turn.
-    Waits(Turn),
+    /// Waits for this turn. `again`: was sent away before.
+    Waits { turn: Turn, again: bool },
     /// No place to wait in: comes back after this time.
     TurnedAway(Duration),
 }
@@ -136,16 +136,17 @@ impl Queue {
         let is_full = self.all.without_ticket >= bounds.max_waiting
             || self.of(&caller.author).without_ticket >= bounds.max_waiting_of_one;
         if ticket.is_none() && is_full {
-            return Arrival::TurnedAway(self.turn_away(turn, caller, units, now));
+            return Arrival::TurnedAway(self.turn_away(turn, caller, units, false, now));
         }
         if self.waiting.is_empty() {
             self.pace.line_forms(now);
         }
+        self.pace.line_stands(now);
         let with_ticket = ticket.is_some();
         *self.all.count(with_ticket) += 1;
         *self.of.entry(caller.author.clone()).or_default().count(with_ticket) += 1;
         self.waiting.insert(turn, Waiter { author: caller.author.clone(), units, with_ticket, waker: None });
-        Arrival::Waits(turn)
+        Arrival::Waits { turn, again: with_ticket }
     }
 
     /// Whether the turn of someone who waits has come. If not, `waker` is woken when it has.
@@ -167,12 +168,15 @@ impl Queue {
         self.serve();
     }
 
-    /// Sends someone away, to come back after the time that is returned, to the turn that they have.
-    pub(super) fn turn_away(&mut self, turn: Turn, caller: &Caller, units: u64, now: Instant) -> Duration {
+    /// Sends someone away, to come back after the time that is returned, to the turn that they have. `again`: they were before.
+    pub(super) fn turn_away(&mut self, turn: Turn, caller: &Caller, units: u64, again: bool, now: Instant) -> Duration {
+        self.pace.line_stands(now);
         self.tickets.purge(now);
         let waiting = self.waiting.range(..turn).fold(units, |sum, (_, waiter)| sum.saturating_add(waiter.units));
         let ahead = waiting.saturating_add(self.tickets.units_before(turn));
-        let after = self.pace.until_served(ahead, self.capacity, now).clamp(SOONEST, LATEST);
+        let estimate = self.pace.until_served(ahead, self.capacity, now);
+        let after = if again { estimate } else { self.pace.believed(estimate, now) };
+        let after = after.clamp(SOONEST, LATEST);
         let of_one = self.tickets.of(&caller.author) + self.of(&caller.author).with_ticket;
         if self.tickets.len() + self.all.with_ticket < MAX_TICKETS && of_one < MAX_TICKETS_OF_ONE {
             let expires = now + 2 * after + GRACE;
@@ -186,6 +190,9 @@ impl Queue {
     pub(super) fn give_back(&mut self, units: u64, held: Duration, now: Instant) {
         self.used -= units;
         self.pace.released(units, self.capacity, held, now);
+        if !self.waiting.is_empty() {
+            self.pace.line_stands(now);
+        }
         self.serve();
     }
 

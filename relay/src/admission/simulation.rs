@@ -90,6 +90,46 @@ where
     outcome
 }
 
+/// Lets a crowd come within `arrival`, each with one batch that it brings until it is served, as a runner's client does. `hold`: how
+/// long a store takes, by the time since the first came. Returns when the last was served, and the most refusals that one met.
+async fn come_back(
+    runners: u64,
+    arrival: Duration,
+    hold: impl Fn(Duration) -> Duration + Copy + Send + 'static,
+) -> (Duration, u32) {
+    let tenant = leak(Allowance::new(TenantLimits::default()));
+    let began = Instant::now();
+    let tasks: Vec<_> = (0..runners)
+        .map(|i| {
+            let author = Author::from(RunnerId::new(&format!("r{i}")).unwrap());
+            let caller = Caller { author, batch: Some(BatchId::from_u128(i.into())) };
+            tokio::spawn(async move {
+                let mut random = fastrand::Rng::with_seed(i);
+                let mut refused = 0;
+                sleep(arrival.mul_f64(random.f64())).await;
+                loop {
+                    match tenant.sender(caller.clone()).unwrap().permit().await {
+                        Ok(_permit) => {
+                            sleep(hold(began.elapsed()).mul_f64(0.5 + random.f64())).await;
+                            return (began.elapsed(), refused);
+                        }
+                        Err(refusal) => {
+                            refused += 1;
+                            sleep(told(refusal).mul_f64(1.0 + random.f64() / 4.0)).await;
+                        }
+                    }
+                }
+            })
+        })
+        .collect();
+    let mut worst = (Duration::ZERO, 0);
+    for task in tasks {
+        let (at, refused) = task.await.unwrap();
+        worst = (worst.0.max(at), worst.1.max(refused));
+    }
+    worst
+}
+
 /// What a client reads: whole seconds.
 fn told(refusal: Refusal) -> Duration {
     let response = refusal.into_response();
@@ -204,4 +244,19 @@ async fn those_who_are_refused_together_are_told_different_times() {
         }
     }
     assert!(told_at.len() >= 20 && told_at.values().all(|n| *n <= 10), "{told_at:?}");
+}
+
+/// After a restart the machine has thousands of handshakes behind it, and the first batches took ten times as long as all others will.
+#[tokio::test(start_paused = true)]
+async fn a_crowd_that_comes_at_once_is_served_soon_after_the_stores_are_quick_again() {
+    let slow_at_first = |since| Duration::from_millis(if since < 4 * SECOND { 100 } else { 8 });
+    let (last, refusals) = come_back(2_000, 4 * SECOND, slow_at_first).await;
+    assert!(last < 20 * SECOND && refusals <= 2, "{last:?}, {refusals} refusals");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_crowd_that_finds_the_stores_hanging_is_served_soon_after_they_answer() {
+    let hangs_at_first = |since| (3 * SECOND).saturating_sub(since).max(Duration::from_millis(20));
+    let (last, refusals) = come_back(500, SECOND, hangs_at_first).await;
+    assert!(last < 10 * SECOND && refusals <= 2, "{last:?}, {refusals} refusals");
 }
