@@ -91,17 +91,28 @@ pub(crate) struct Script {
     play: Mutex<Play>,
     seen: Mutex<Vec<Seen>>,
     count: watch::Sender<usize>,
+    losses: watch::Sender<u64>,
 }
 
 impl Script {
     pub(crate) fn new(play: impl FnMut(&Seen) -> Answer + Send + 'static) -> Arc<Self> {
-        Arc::new(Self { play: Mutex::new(Box::new(play)), seen: Mutex::new(Vec::new()), count: watch::channel(0).0 })
+        Arc::new(Self {
+            play: Mutex::new(Box::new(play)),
+            seen: Mutex::new(Vec::new()),
+            count: watch::channel(0).0,
+            losses: watch::channel(0).0,
+        })
     }
 
     /// Answers `first` in turn, and then that everything is delivered.
     pub(crate) fn of(first: Vec<Answer>) -> Arc<Self> {
         let mut first = first.into_iter();
         Self::new(move |_| first.next().unwrap_or_else(Answer::delivered))
+    }
+
+    /// Its connection is lost.
+    pub(crate) fn lose(&self) {
+        self.losses.send_modify(|losses| *losses += 1);
     }
 
     pub(crate) fn seen(&self) -> Vec<Seen> {
@@ -141,6 +152,10 @@ impl Transport for Script {
             }
         }
         .boxed()
+    }
+
+    fn losses(&self) -> Option<watch::Receiver<u64>> {
+        Some(self.losses.subscribe())
     }
 }
 

@@ -57,6 +57,26 @@ async fn a_coordinator_that_stops_is_left_at_once_and_its_retry_after_is_not_wai
     assert!(server.handshakes() > 1, "over a connection of its own");
 }
 
+/// Whoever comes next has asked for nothing.
+#[tokio::test]
+async fn a_retry_after_ends_with_the_connection_on_which_it_came() {
+    let cluster = Cluster::new();
+    let board = Board::new(|number, _| match number {
+        0 => Reply::verdict(429, "retry").with("miren-telemetry-reason", "tenant-busy").with("retry-after", "300"),
+        _ => Reply::verdict(204, "delivered"),
+    });
+    let server = cluster.start(&board);
+    let client = cluster.client(&[server.address]).build().unwrap();
+    client.metrics().write(Point::new("p", 1.0)).unwrap();
+    board.saw(1).await;
+    assert_eq!(client.flush(Duration::from_millis(500)).await.waiting, 1);
+    let _server = cluster.start_at(server.stop().await, &board, None);
+    let began = Instant::now();
+    assert_eq!(client.flush(PATIENCE).await.delivered, 1);
+    // Runners that were told so together part over 5 s.
+    assert!(began.elapsed() < Duration::from_secs(5) + BACK_WITHIN, "{:?}", began.elapsed());
+}
+
 #[tokio::test]
 async fn a_coordinator_that_dies_before_it_answers_gets_the_batch_again_within_two_seconds_of_its_return() {
     let cluster = Cluster::new();

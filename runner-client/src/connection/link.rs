@@ -61,6 +61,8 @@ struct Shared {
     dialer: Dialer,
     metrics: ConnectionMetrics,
     state: watch::Sender<State>,
+    /// Counts connections that the coordinator ended, and silent ones that were given up.
+    losses: watch::Sender<u64>,
     /// The connection that takes over from the present one.
     successor: Mutex<Option<Live>>,
     /// How many wait for a connection.
@@ -91,6 +93,7 @@ impl Link {
             dialer,
             metrics,
             state: watch::channel(State::Down).0,
+            losses: watch::channel(0).0,
             successor: Mutex::new(None),
             waiting: AtomicUsize::new(0),
             wanted: Notify::new(),
@@ -186,6 +189,10 @@ impl Transport for Link {
         }
         .boxed()
     }
+
+    fn losses(&self) -> Option<watch::Receiver<u64>> {
+        Some(self.shared.losses.subscribe())
+    }
 }
 
 /// Someone who waits for a connection.
@@ -262,6 +269,7 @@ impl Shared {
                 () = self.wanted.notified() => if !live.is_usable() {
                     if live.is_going_away() {
                         self.dialer.note_goodbye();
+                        self.count_loss();
                     }
                     return State::Down;
                 },
@@ -296,6 +304,7 @@ impl Shared {
                 if !live.spoke_since_suspicion() {
                     tracing::info!(coordinator = %live.coordinator(), "a silent connection is given up");
                     live.close();
+                    self.count_loss();
                 }
                 Some(after_dialling(dialled))
             }
@@ -309,7 +318,12 @@ impl Shared {
             _ => {}
         }
         tracing::info!(coordinator = %live.coordinator(), %error, "the connection is lost");
+        self.count_loss();
         State::Down
+    }
+
+    fn count_loss(&self) {
+        self.losses.send_modify(|losses| *losses += 1);
     }
 
     async fn sit_out(&self, until: Instant) -> State {

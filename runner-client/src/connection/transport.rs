@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use http::{Request, Response};
+use tokio::sync::watch;
 
 use super::SendError;
 
@@ -13,4 +14,10 @@ use super::SendError;
 pub trait Transport: Send + Sync + 'static {
     /// Sends `request` and reads the response whole.
     fn send(&self, request: Request<Bytes>) -> BoxFuture<'_, Result<Response<Bytes>, SendError>>;
+
+    /// Where the transport can tell: the number of connections that the coordinator ended, or that were given up. What a coordinator
+    /// asked for on one of them binds nobody after that.
+    fn losses(&self) -> Option<watch::Receiver<u64>> {
+        None
+    }
 }

@@ -33,6 +33,10 @@ use crate::token::{Token, TokenError, TokenSource};
 /// How often a source that can't announce its arming is asked again.
 const UNARMED_POLL: Duration = Duration::from_secs(1);
 
+/// How long a `Retry-After` binds, at most, once the connection is lost on which it came: so far do runners part that were all told to
+/// stay away by one coordinator.
+const AFTER_LOSS: Duration = Duration::from_secs(5);
+
 /// How delivery goes on after something went wrong.
 #[derive(Debug, Clone)]
 pub struct RetrySettings {
@@ -77,6 +81,8 @@ pub(crate) struct Engine {
     way: Way,
     settings: RetrySettings,
     arming: Option<watch::Receiver<u64>>,
+    /// Connections that were lost, where the transport can tell.
+    losses: Option<watch::Receiver<u64>>,
     pause: Option<Pause>,
     /// Pauses after answers that say "later".
     backoff: Backoff,
@@ -99,7 +105,7 @@ struct Pause {
 /// What a pause waits for, besides its end.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Cause {
-    /// Nothing: the relay said how long.
+    /// Nothing but the end of the relay's connection: it said how long.
     RetryAfter,
     /// Better times.
     Trouble,
@@ -114,6 +120,7 @@ impl Engine {
             backoff: Backoff::new(settings.floor, settings.ceiling, jitter()),
             reconnect: Backoff::new(settings.reconnect_floor, settings.reconnect_ceiling, jitter()),
             arming: way.tokens.arming(),
+            losses: way.transport.losses(),
             outbox,
             way,
             settings,
@@ -162,14 +169,29 @@ impl Engine {
                 None => std::future::pending().await,
             }
         };
+        let loss = async {
+            match &mut self.losses {
+                Some(losses) => losses.changed().await,
+                None => std::future::pending().await,
+            }
+        };
         let over: fn(Cause) -> bool = tokio::select! {
             () = time => |_| false,
             () = self.outbox.work() => |_| false,
             () = self.outbox.hurry() => |cause| cause != Cause::RetryAfter,
             Ok(()) = arming => |cause| cause == Cause::Credential,
+            Ok(()) = loss => return self.hasten(),
         };
         if self.pause.as_ref().is_some_and(|pause| over(pause.cause)) {
             self.pause = None;
+        }
+    }
+
+    /// Whoever said how long to wait is gone, and whoever comes next has asked for nothing. Not all runners at the same moment.
+    fn hasten(&mut self) {
+        if let Some(Pause { until: Some(until), cause: Cause::RetryAfter }) = &mut self.pause {
+            let soon = Instant::now() + self.way.jitter.between(Duration::ZERO, AFTER_LOSS);
+            *until = soon.min(*until);
         }
     }
 
@@ -229,6 +251,10 @@ impl Engine {
             Ok(response) => response,
             Err(error) => return self.act_on_silence(&error),
         };
+        // What was lost before is not the connection that this came on.
+        if let Some(losses) = &mut self.losses {
+            losses.mark_unchanged();
+        }
         let outcome = Outcome::read(response.status(), response.headers());
         self.way.requests.count(signal, outcome.as_str());
         self.reconnect.reset();

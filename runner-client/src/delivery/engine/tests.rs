@@ -1,3 +1,4 @@
+use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -60,6 +61,44 @@ async fn retry_after_is_kept_even_when_someone_waits() {
     pipelines.flush(LONG).await;
     let gap = gaps(&script.seen())[0];
     assert!((7_000..8_760).contains(&gap.as_millis()), "{gap:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_retry_after_does_not_outlive_its_connection_by_much_and_runners_part() {
+    let mut gaps_seen = Vec::new();
+    for seed in 0..20 {
+        let script = Script::of(vec![Answer::retry_after(200)]);
+        let mut bench = Bench::new(&script);
+        bench.seed = seed;
+        let (writer, _pipelines) = bench.start();
+        write(&writer, 0..2);
+        script.saw(1).await;
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        script.lose();
+        gaps_seen.push(gaps(&script.saw(2).await)[0] - Duration::from_secs(60));
+    }
+    gaps_seen.sort();
+    assert!(gaps_seen[19] <= AFTER_LOSS, "{gaps_seen:?}");
+    assert!(gaps_seen[19] - gaps_seen[0] > AFTER_LOSS / 2, "all at once: {gaps_seen:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_retry_after_that_came_over_a_new_connection_is_kept_whatever_was_lost_before() {
+    let losing = Arc::new(OnceLock::<Arc<Script>>::new());
+    let script = Script::new({
+        let losing = Arc::clone(&losing);
+        // The request waited for the connection that brings the answer.
+        move |_| {
+            losing.get().map_or_else(Answer::delivered, |script| {
+                script.lose();
+                Answer::retry_after(60)
+            })
+        }
+    });
+    assert!(losing.set(Arc::clone(&script)).is_ok());
+    let (writer, _pipelines) = Bench::new(&script).start();
+    write(&writer, 0..2);
+    assert!(gaps(&script.saw(2).await)[0] >= Duration::from_secs(60));
 }
 
 #[tokio::test(start_paused = true)]
