@@ -25,14 +25,17 @@ const AT_ONCE: usize = 32;
 const PATIENCE: Duration = Duration::from_secs(240);
 /// How long the relay is away.
 const AWAY: Duration = Duration::from_secs(2);
-/// Batches that are under way when the relay goes, as many as may wait at a relay whose store is slow. More would be told to come back
-/// when that store had taken all the others, and keep to it.
-const UNDER_WAY: usize = 64;
+/// Batches that are under way when the relay goes: more than may wait there, so that some were told to come back much later by a relay
+/// that is no more.
+const UNDER_WAY: usize = 512;
 /// How long batches are waited for to be under way.
 const UNDER_WAY_WITHIN: Duration = Duration::from_secs(3);
 /// How often the relay is asked how many handshakes it has under way.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 const LOOK_WITHIN: Duration = Duration::from_secs(5);
+
+/// Handshakes that a relay has under way with one address, at most.
+pub const HANDSHAKES: u64 = 64;
 
 type Failure = Box<dyn Error + Send + Sync>;
 
@@ -70,6 +73,14 @@ pub struct Return {
     pub retries: u64,
     /// How often it ignored an attempt, since it had enough.
     pub ignored: u64,
+}
+
+impl Return {
+    /// Whether everyone was connected, and had delivered all that waited, within this time, and the peak of handshakes was bounded.
+    #[must_use]
+    pub fn is_good(&self, within: Duration) -> bool {
+        self.all_back_in.max(self.all_delivered_in) <= within && self.handshakes_peak <= HANDSHAKES
+    }
 }
 
 /// How a relay goes away.

@@ -25,12 +25,12 @@ async fn metrics_do_not_grow_with_the_number_of_runners() -> TestResult {
 }
 
 async fn a_storm_of_returning_runners_is_over_soon_and_delivers_everything_once() -> TestResult {
-    let report = storm::run(200, |_, _| {}).await.map_err(|error| error.to_string())?;
+    // More than may wait at the relay, so that some are told to come back.
+    let report = storm::run(400, |_, _| {}).await.map_err(|error| error.to_string())?;
     print!("{report}");
     assert_eq!((report.lost, report.twice), (0, 0));
     for back in &report.returns {
-        assert!(back.all_delivered_in < Duration::from_secs(20), "{back:?}");
-        assert!(back.under_way > 0 && back.handshakes_peak <= 64, "{back:?}");
+        assert!(back.under_way > 0 && back.is_good(Duration::from_secs(20)), "{back:?}");
     }
     Ok(())
 }
