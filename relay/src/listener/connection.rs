@@ -99,15 +99,7 @@ pub(super) async fn serve<S, B>(
         return;
     }
     tracing::debug!(peer = %peer.author(), remote = %peer.remote(), "peer connected");
-    let beginning = Box::pin(server::begin(connection.clone(), shared.config.guard));
-    let begun = timeout(shared.config.handshake_timeout, beginning).await;
-    let Ok(Ok((acceptor, monitor))) = begun else {
-        shared.metrics.count_ended("no-http3");
-        connection.close(varint(Code::H3_INTERNAL_ERROR), b"HTTP/3 did not begin");
-        return;
-    };
-    // In a box, it is there once; a future holds what it is given and what it made of that.
-    let mut acceptor = Box::new(acceptor);
+    let Some((mut acceptor, monitor)) = Box::pin(begin(&connection, &shared)).await else { return };
     serve_requests(&mut acceptor, &monitor, &peer, service, &shared).await;
     drop(acceptor);
     if let Some(violation) = monitor.violation() {
@@ -115,6 +107,17 @@ pub(super) async fn serve<S, B>(
         tracing::warn!(peer = %peer.author(), remote = %peer.remote(), %violation, "a connection broke the rules");
     }
     tracing::debug!(peer = %peer.author(), remote = %peer.remote(), "peer disconnected");
+}
+
+/// Begins HTTP/3. The acceptor comes in a box: a future keeps the place of what it has taken apart, and this one's place is large.
+async fn begin(connection: &quinn::Connection, shared: &Shared) -> Option<(Box<Acceptor>, Monitor)> {
+    let begun = timeout(shared.config.handshake_timeout, server::begin(connection.clone(), shared.config.guard)).await;
+    if let Ok(Ok((acceptor, monitor))) = begun {
+        return Some((Box::new(acceptor), monitor));
+    }
+    shared.metrics.count_ended("no-http3");
+    connection.close(varint(Code::H3_INTERNAL_ERROR), b"HTTP/3 did not begin");
+    None
 }
 
 async fn serve_requests<S, B>(acceptor: &mut Acceptor, monitor: &Monitor, peer: &Peer, service: S, shared: &Shared)
