@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// An estimate reaches at least so far.
+/// An estimate is believed at least so far ahead.
 const NEAR: Duration = Duration::from_secs(3);
 
 /// A line in which nobody stood for so long is another one when it forms again.
@@ -61,11 +61,11 @@ impl Pace {
 
     /// How much of `estimate` to tell someone who is sent away for the first time. A line that stands since a few seconds may become
     /// ten times as fast in the next few: after a restart, with a machine that has thousands of handshakes behind it. So what is further
-    /// away than the line has stood counts less and less, up to twice that; whoever comes too early for it waits, and is told the
-    /// whole of a better estimate then.
+    /// away than half the time for which the line has stood counts less and less, and nobody is told more than that time; whoever
+    /// comes too early for it waits, and is told the whole of a better estimate then.
     pub(super) fn believed(&self, estimate: Duration, now: Instant) -> Duration {
         let stands = self.stands.map_or(Duration::ZERO, |(since, _)| now.saturating_duration_since(since));
-        let near = stands.max(NEAR);
+        let near = (stands / 2).max(NEAR);
         if estimate <= near {
             return estimate;
         }
@@ -121,10 +121,10 @@ mod tests {
         let of_young: Vec<_> = [1, 3, 10, 45, 300].map(|estimate| told(&pace, estimate, now + SECOND)).into();
         assert_eq!((of_young[0], of_young[1]), (SECOND, 3 * SECOND));
         assert!(of_young.is_sorted_by(|one, next| one < next) && of_young[4] < 6 * SECOND, "{of_young:?}");
-        for second in 1..=60 {
+        for second in 1..=120 {
             pace.line_stands(now + second * SECOND);
         }
-        let later = now + 60 * SECOND;
+        let later = now + 120 * SECOND;
         assert_eq!(told(&pace, 45, later), 45 * SECOND, "a line that stands that long is known");
         assert!(told(&pace, 300, later) < 120 * SECOND);
         let later = later + GAP + SECOND;

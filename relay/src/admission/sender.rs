@@ -189,7 +189,7 @@ mod tests {
         let started = Instant::now();
         let refusal = sender(&allowance, "a").permit().await.unwrap_err();
         assert_eq!((refusal.reason(), started.elapsed().as_secs()), (Reason::TenantBusy, 10));
-        assert_eq!(refusal.into_response().headers()["retry-after"], "10");
+        assert_eq!(refusal.into_response().headers()["retry-after"], "8");
         drop(held);
         assert!(sender(&allowance, "a").permit().await.is_ok());
         assert_eq!((allowance.in_flight(), allowance.waiting()), (0, 0));
