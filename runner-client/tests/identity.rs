@@ -6,6 +6,7 @@ mod support;
 
 use std::time::Duration;
 
+use support::path::slow_path;
 use support::{Board, Cluster, PATIENCE, Server};
 use telemetry_certs::testing::{self, Leaf, Usage};
 use telemetry_certs::{CertificateRefusal, CrlRequest, Crls, Issued, Revocation, ServerDistrust, describe};
@@ -91,4 +92,25 @@ async fn what_was_written_with_a_refused_certificate_arrives_once_it_is_replaced
     let report = client.close(PATIENCE).await;
     assert_eq!((report.delivered, report.lost), (1, 0));
     assert_eq!(board.batches().len(), 1);
+}
+
+#[tokio::test]
+async fn certificates_that_change_while_a_connection_is_made_are_those_that_count() {
+    let (cluster, board) = (Cluster::new(), Board::taking_all());
+    let credentials = |leaf: Leaf| leaf.issued_by(&cluster.authority).credentials().unwrap();
+    for before in [credentials(Leaf::runner("r7").expired()), credentials(Leaf::runner("r7"))] {
+        let server = cluster.start(&board);
+        let path = slow_path(server.address, Duration::from_millis(60)).await;
+        let client = cluster.client(&[path]).identity(before, cluster.roots()).build().unwrap();
+        client.metrics().write(Point::new("p", 1.0)).unwrap();
+        while server.handshakes() == 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        client.set_identity(&cluster.runner(), &cluster.roots()).unwrap();
+        // Less than a client waits after it was not trusted.
+        let report = client.close(Duration::from_secs(4)).await;
+        assert_eq!((report.delivered, report.lost), (1, 0));
+        assert!(server.handshakes() >= 2, "the batch went over a connection that shows what was replaced");
+    }
+    assert_eq!(board.batches().len(), 2);
 }

@@ -214,12 +214,13 @@ impl Drop for Waiting<'_> {
 
 impl Shared {
     async fn keep(self: Arc<Self>) {
+        let mut identity = self.dialer.identity().subscribe();
         loop {
             let state = self.state.borrow().clone();
             let next = match state {
-                State::Down => self.dial_when_wanted().await,
+                State::Down => self.dial_when_wanted(&mut identity).await,
                 State::Up(live) => self.mind(live).await,
-                State::Distrust(_, until) => self.sit_out(until).await,
+                State::Distrust(_, until) => self.sit_out(until, &mut identity).await,
                 State::Closed => return,
             };
             self.metrics.connected(match &next {
@@ -229,6 +230,12 @@ impl Shared {
             self.state.send_if_modified(|state| {
                 let is_open = !matches!(state, State::Closed);
                 if is_open {
+                    // Whoever changes the certificates looks at the state after that, so that one of both sees the other.
+                    if let State::Up(live) = &next
+                        && identity.has_changed().unwrap_or(false)
+                    {
+                        live.retire();
+                    }
                     *state = next;
                 }
                 is_open
@@ -236,13 +243,16 @@ impl Shared {
         }
     }
 
-    async fn dial_when_wanted(&self) -> State {
+    /// From now on, a change of the certificates concerns the connection that this yields.
+    async fn dial_when_wanted(&self, identity: &mut watch::Receiver<Identity>) -> State {
+        identity.mark_unchanged();
         if let Some(live) = self.successor.lock().take().filter(Live::is_usable) {
             return after_dialling(Ok(live));
         }
         while self.waiting.load(Ordering::SeqCst) == 0 {
             self.wanted.notified().await;
         }
+        identity.mark_unchanged();
         tokio::select! {
             dialled = self.dialer.dial() => after_dialling(dialled),
             () = self.is_unwanted() => State::Down,
@@ -326,8 +336,7 @@ impl Shared {
         self.losses.send_modify(|losses| *losses += 1);
     }
 
-    async fn sit_out(&self, until: Instant) -> State {
-        let mut identity = self.dialer.identity().subscribe();
+    async fn sit_out(&self, until: Instant, identity: &mut watch::Receiver<Identity>) -> State {
         tokio::select! {
             () = sleep_until(until) => {}
             _ = identity.changed() => {}
