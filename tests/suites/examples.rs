@@ -14,6 +14,7 @@ use telemetry_rig::raw::RawClient;
 use telemetry_rig::rig::Cluster;
 use telemetry_rig::stores::BuiltInStore;
 use telemetry_rig::suite::TestResult;
+use telemetry_rig::wait;
 use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 use tokio::time::timeout;
@@ -103,12 +104,17 @@ async fn a_runner_delivers_from_boot_to_shutdown() -> TestResult {
     let folder = scene.folder.path().display().to_string();
     let mut runner = Example::start(Program::ExampleRunner, &[&folder, "r1", &format!("localhost:{port}")])?;
     runner.line("works").await?;
+    // It ends when it is told to, and need not have worked until then.
+    wait::until("a tick", SOON, async || {
+        let ticks = scene.store.samples().iter().any(|sample| sample.name == "runner_ticks");
+        if ticks { Ok(()) } else { Err("none".to_owned()) }
+    })
+    .await?;
     let delivered = runner.end("").await?;
     assert!(delivered.ends_with(" delivered, 0 dropped, 0 lost"), "{delivered}");
 
     let samples = scene.store.samples();
     assert!(samples.iter().any(|sample| sample.name == "runner_boots" && sample.label("miren_runner") == "r1"));
-    assert!(samples.iter().any(|sample| sample.name == "runner_ticks"));
     let said: Vec<_> = scene.store.log_lines().iter().map(|line| line.field("_msg").to_owned()).collect();
     assert_eq!(said, ["boots", "ends"], "the first and the last words");
     scene.coordinator.end("stopped").await?;
