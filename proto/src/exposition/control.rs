@@ -115,9 +115,12 @@ impl ControlFilter {
                 self.dropped += 1;
             }
         }
-        self.kept.copy_within(moved_to.., kept_to);
-        self.kept.truncate(self.kept.len() - (moved_to - kept_to));
-        self.unfinished = end - (moved_to - kept_to);
+        let removed = moved_to - kept_to;
+        if removed > 0 {
+            self.kept.copy_within(moved_to.., kept_to);
+            self.kept.truncate(self.kept.len() - removed);
+        }
+        self.unfinished = end - removed;
     }
 }
 
