@@ -7,7 +7,7 @@ mod support;
 use std::time::Duration;
 
 use support::path::slow_path;
-use support::{Board, Cluster, PATIENCE, Server};
+use support::{Board, Cluster, PATIENCE, Server, until};
 use telemetry_certs::testing::{self, Leaf, Usage};
 use telemetry_certs::{CertificateRefusal, CrlRequest, Crls, Issued, Revocation, ServerDistrust, describe};
 use telemetry_runner_client::{Client, ConnectError, ConnectErrorKind, Point};
@@ -103,9 +103,7 @@ async fn certificates_that_change_while_a_connection_is_made_are_those_that_coun
         let path = slow_path(server.address, Duration::from_millis(60)).await;
         let client = cluster.client(&[path]).identity(before, cluster.roots()).build().unwrap();
         client.metrics().write(Point::new("p", 1.0)).unwrap();
-        while server.handshakes() == 0 {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        until(|| server.handshakes() > 0).await;
         client.set_identity(&cluster.runner(), &cluster.roots()).unwrap();
         // Less than a client waits after it was not trusted.
         let report = client.close(Duration::from_secs(4)).await;

@@ -8,7 +8,7 @@ use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
 use support::path::slow_path;
-use support::{Board, Cluster, PATIENCE, Reply};
+use support::{Board, Cluster, PATIENCE, Reply, until};
 use telemetry_runner_client::{Client, Point};
 
 /// The promise: a coordinator that is back gets the next batch within this.
@@ -167,12 +167,7 @@ async fn an_older_coordinator_that_is_preferred_is_gone_back_to() {
     deliver(&client).await;
     assert_eq!(second.connections(), 1);
     let first = cluster.start_at(address, &board, None);
-    let back = async {
-        while client.peer().is_none_or(|peer| peer.coordinator != address.to_string()) {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    };
-    tokio::time::timeout(PATIENCE, back).await.unwrap();
+    until(|| client.peer().is_some_and(|peer| peer.coordinator == address.to_string())).await;
     second.kill();
     deliver(&client).await;
     assert_eq!((first.connections(), board.batches().len()), (1, 3));

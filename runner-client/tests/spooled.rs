@@ -8,7 +8,7 @@ use std::net::{Ipv4Addr, UdpSocket};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use support::{Board, Cluster, PATIENCE, Received};
+use support::{Board, Cluster, PATIENCE, Received, until};
 use telemetry_runner_client::spool::{SpoolConfig, SpoolError};
 use telemetry_runner_client::{BuildError, Client, Point, Signal};
 
@@ -34,14 +34,6 @@ fn names(batches: &[Received]) -> Vec<String> {
 
 fn numbered(numbers: std::ops::Range<u64>) -> Vec<String> {
     numbers.map(|number| format!("p{number}")).collect()
-}
-
-async fn until(what: impl Fn() -> bool) {
-    let began = Instant::now();
-    while !what() {
-        assert!(began.elapsed() < PATIENCE, "it did not happen");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
 }
 
 #[tokio::test]

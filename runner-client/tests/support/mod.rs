@@ -231,6 +231,15 @@ impl ConnectionIdGenerator for AnyId {
     }
 }
 
+/// Waits for what no event tells of.
+pub(crate) async fn until(what: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !what() {
+        assert!(began.elapsed() < PATIENCE, "it did not happen");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
 /// The port of a server that was killed is free a moment later.
 fn bind(at: SocketAddr) -> UdpSocket {
     let deadline = Instant::now() + PATIENCE;
